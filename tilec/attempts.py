@@ -101,6 +101,15 @@ def by_size_attempts(program: Program, arch: str) -> list[Attempt]:
     return [Attempt(target.product_tiles[0], x.tiles, True) for x in found]
 
 
+def even_attempts(program: Program, arch: str, candidate: Candidate) -> list[Attempt]:
+    """Those of a plain product for launches whose rounds of CTAs they fill better."""
+    from tilec.passes.tile_choices import even_tiles
+
+    target = TARGETS[arch]
+    found = even_tiles(program, target, candidate)
+    return [Attempt(target.product_tiles[0], x) for x in found]
+
+
 def beside_warpgroups(
     again: Callable[[Sequence[int]], tuple[Program, Candidate] | None], arch: str, smaller: int
 ) -> tuple[Program, Candidate] | None:

@@ -11,6 +11,7 @@ from tilec.attempts import (
     beside_warpgroups,
     by_size_attempts,
     chosen_attempts,
+    even_attempts,
     has_products,
     is_uneven,
     slots_of_warps,
@@ -137,11 +138,14 @@ def analyse_file(
                 general = next(
                     (x for x in alone if x and suits_warpgroups(x[0], arch, x[1], True)), None
                 )
+            if attempt.streams:
                 tilings = [again(x.tiles, x.chosen) for x in by_size_attempts(program, arch)]
-            elif not attempt.streams:
+            else:
                 general = beside_warpgroups(again, arch, smaller)
                 if general is not None and general[1].values == candidate.values:
                     general = None
+                even = even_attempts(program, arch, candidate)
+                tilings = [again(x.tiles, x.chosen) for x in even]
             if attempt.uneven:
                 others = [x for x in attempts if not x.uneven and not x.warps]
                 wide = (again(x.tiles) for x in others)
@@ -152,11 +156,7 @@ def analyse_file(
             sink.add(diagnostic)
         if candidate is not None and program is not None:
             analyse_checks(files, item, files.main, candidate, sink)
-            by_size = tuple(
-                x
-                for x in tilings
-                if x and x[1].values != candidate.values and suits_warpgroups(x[0], arch, x[1])
-            )
+            by_size = tuple(x for x in tilings if x and x[1].values != candidate.values)
             found.append(AnalysedKernel(item, candidate, program, general, by_size))
     sink.raise_if_errors()
     return files, found, sink

@@ -162,6 +162,14 @@ struct IntDivisor {
 }
 //@ end
 
+//@ primitive renew
+/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
+/// registers over the loop in front.
+[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
+  asm volatile("" : "+r"(number));
+}
+//@ end
+
 //@ primitive swept_row
 /// Row of tile `number` of rows x columns ones that are taken in groups of kRows rows, each swept
 /// along the columns. The last group has the rows that are left.
@@ -174,14 +182,18 @@ __device__ __forceinline__ int swept_row(int number, int rows, int columns) {
 }
 //@ end
 
-//@ primitive swept_row_by extends swept_row with IntDivisor needs quotient_of
-/// The same for many numbers: `group` is min(rows, kRows) * columns.
+//@ primitive swept_row_by extends swept_row with IntDivisor needs quotient_of renew
+/// The same for many numbers: `group` is min(rows, kRows) * columns. Whole groups are divided by
+/// kRows, which a division by either of the two would not be.
 template <int kRows>
 __device__ __forceinline__ int swept_row(int number, int rows, const IntDivisor& group) {
   const int first = quotient_of(number, group);
   const int within = number - first * group.value;
   const int left = rows - first * kRows;
-  return first * kRows + (left < kRows ? within % left : within % kRows);
+  if (left >= kRows) return first * kRows + within % kRows;
+  int height = left;
+  renew(height);
+  return first * kRows + within % height;
 }
 //@ end
 
@@ -195,14 +207,17 @@ __device__ __forceinline__ int swept_column(int number, int rows, int columns) {
 }
 //@ end
 
-//@ primitive swept_column_by extends swept_column with IntDivisor needs quotient_of
+//@ primitive swept_column_by extends swept_column with IntDivisor needs quotient_of renew
 /// The same for many numbers.
 template <int kRows>
 __device__ __forceinline__ int swept_column(int number, int rows, const IntDivisor& group) {
   const int first = quotient_of(number, group);
   const int within = number - first * group.value;
   const int left = rows - first * kRows;
-  return left < kRows ? within / left : within / kRows;
+  if (left >= kRows) return within / kRows;
+  int height = left;
+  renew(height);
+  return within / height;
 }
 //@ end
 

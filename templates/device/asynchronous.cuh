@@ -907,14 +907,6 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
 }
 //@ end
 
-//@ primitive renew
-/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
-/// registers over the loop in front.
-[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
-  asm volatile("" : "+r"(number));
-}
-//@ end
-
 //@ primitive combine_exponentials_by_lanes needs lane_id lane_reduce OpSum exp_fast
 /// The sum of kCount sums of exp(x - value), each with its own value, as one of exp(x - reference),
 /// by the lanes of a warp: the same bits in every thread.
@@ -1027,17 +1019,18 @@ __device__ __forceinline__ void store_pair(T* p, T x, T y) {
 
 //@ primitive pack_chunk needs PanelTile Vector lane_id stmatrix_x4 store_pair
 //@ includes <cstdint> <cstring>
-/// A warp's 16 rows of 128 bytes from registers of accumulators' shape (`top`, and `bottom` eight
-/// rows below, or, where they are kPaired, the rows between them) to shared memory.
+/// A warp's 16 rows of 128 or 64 bytes from registers of accumulators' shape (`top`, and `bottom`
+/// eight rows below, or, where they are kPaired, the rows between them) to shared memory.
 template <bool kPaired = false, class T, int kCols>
 __device__ __forceinline__ void pack_chunk(PanelTile<T, 16, kCols>& chunk,
                                            const Vector<T, 2>* top, const Vector<T, 2>* bottom) {
-  static_assert(sizeof(T) * kCols == 128 && sizeof(T) >= 2, "elements of 16 or 32 bits");
+  static_assert(sizeof(T) >= 2, "elements of 16 or 32 bits");
+  static_assert(PanelTile<T, 16, kCols>::kPanel == kCols && kCols % 16 == 0, "one panel");
   constexpr int kStride = kPaired ? 2 : 1, kBelow = kPaired ? 1 : 8;
   const int lane = lane_id();
   if constexpr (sizeof(T) == 2) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kCols / 16; ++j) {
       uint32_t words[4];
       memcpy(&words[0], &top[2 * j], 4);
       memcpy(&words[1], &bottom[2 * j], 4);
@@ -1150,7 +1143,7 @@ __device__ __forceinline__ void write_chunk(PanelTile<T, 16, kCols>& chunk, T* p
     if constexpr (sizeof(T) == 4) {
       if (lane < columns) store_element(line + lane, *chunk.at(i, lane));
     } else {
-      Vector<T, 2> pair = load_aligned<2>(chunk.at(i, 2 * lane));
+      Vector<T, 2> pair = load_aligned<2>(chunk.at(i, 2 * lane % kCols));
       const int odd = reinterpret_cast<uintptr_t>(line) % 4 != 0 ? 1 : 0;
       if (odd != 0) {
         // words begin at the second element of a pair

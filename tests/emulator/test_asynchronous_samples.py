@@ -122,6 +122,23 @@ SUBJECTS = {
     "gemm_nn, three warpgroups": Subject(
         "gemm", "gemm_nn", {"BM": 192, "BN": 64, "BK": 64}, gemms("a")[:4]
     ),
+    # five chunks of 32 columns in four slots: the first of a tile has the slot of the last one; rows of the result begin anywhere
+    "gemm_nn, narrow chunks": Subject(
+        "gemm",
+        "gemm_nn",
+        {"BM": 192, "BN": 160, "BK": 32},
+        (
+            *gemms("a")[:4],
+            Call({"M": 400, "N": 328, "K": 360}),
+            Call({"M": 200, "N": 200, "K": 64}),
+        ),
+    ),
+    "gemm_nt, narrow chunks": Subject(
+        "gemm",
+        "gemm_nt",
+        {"BM": 64, "BN": 96, "BK": 64},
+        (*gemms("a")[:4], *(Call({"M": 200, "N": n, "K": 72}) for n in (61, 186))),
+    ),
     "gemm_bias_relu": Subject("gemm_bias_relu", "gemm_bias_relu", GEMM, gemms("a")[:4]),
     "gemm_bias_gelu": Subject("gemm_bias_gelu", "gemm_bias_gelu", WIDE, gemms("a")[:4]),
     "gemm_fp8_blocks": Subject(

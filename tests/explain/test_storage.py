@@ -102,7 +102,9 @@ def test_registers_at_the_widest_place(
 
 
 def test_registers_of_roles_are_what_the_launch_gives() -> None:
-    found = registers(best("gemm", "gemm_nn", "sm_90a"), TARGETS["sm_90a"])
+    found = registers(
+        best("gemm", "gemm_nn", "sm_90a", BM="128", BN="256", BK="64"), TARGETS["sm_90a"]
+    )
     # the sums of this instance, and the packed result of the last one that is still leaving
     assert dict(found.held) == {"acc": 128, "c_out": 64}
     assert found.available == 232 and found.fits
@@ -162,7 +164,7 @@ def test_every_element_of_a_tile_is_held_once_or_by_equal_lanes() -> None:
 
 
 def test_pictures_are_svg_with_a_cell_for_each_element() -> None:
-    kernel = best("gemm", "gemm_nn", "sm_90a")
+    kernel = best("gemm", "gemm_nn", "sm_90a", BM="128", BN="256", BK="64")
     found = {picture.name: picture for picture in pictures(kernel)}
     assert set(found) == {f"gemm_nn_kernel.{n}" for n in ("i_j", "a_tiles", "b_tiles", "c_chunks")}
     for picture in found.values():

@@ -398,6 +398,12 @@ struct IntDivisor {
   return digit;
 }
 
+/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
+/// registers over the loop in front.
+[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
+  asm volatile("" : "+r"(number));
+}
+
 /// x/y within 2 ulp.
 [[maybe_unused]] __device__ __forceinline__ float div_fast(float x, float y) {
   return divide_full(x, y);
@@ -1042,12 +1048,6 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
   }
 }
 
-/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
-/// registers over the loop in front.
-[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
-  asm volatile("" : "+r"(number));
-}
-
 /// A place in a ring of kSlots slots; the parity changes with every round.
 template <int kSlots>
 struct RingPlace {
@@ -1088,17 +1088,18 @@ __device__ __forceinline__ void store_pair(T* p, T x, T y) {
   }
 }
 
-/// A warp's 16 rows of 128 bytes from registers of accumulators' shape (`top`, and `bottom` eight
-/// rows below, or, where they are kPaired, the rows between them) to shared memory.
+/// A warp's 16 rows of 128 or 64 bytes from registers of accumulators' shape (`top`, and `bottom`
+/// eight rows below, or, where they are kPaired, the rows between them) to shared memory.
 template <bool kPaired = false, class T, int kCols>
 __device__ __forceinline__ void pack_chunk(PanelTile<T, 16, kCols>& chunk,
                                            const Vector<T, 2>* top, const Vector<T, 2>* bottom) {
-  static_assert(sizeof(T) * kCols == 128 && sizeof(T) >= 2, "elements of 16 or 32 bits");
+  static_assert(sizeof(T) >= 2, "elements of 16 or 32 bits");
+  static_assert(PanelTile<T, 16, kCols>::kPanel == kCols && kCols % 16 == 0, "one panel");
   constexpr int kStride = kPaired ? 2 : 1, kBelow = kPaired ? 1 : 8;
   const int lane = lane_id();
   if constexpr (sizeof(T) == 2) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kCols / 16; ++j) {
       uint32_t words[4];
       memcpy(&words[0], &top[2 * j], 4);
       memcpy(&words[1], &bottom[2 * j], 4);

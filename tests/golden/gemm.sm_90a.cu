@@ -378,6 +378,12 @@ struct IntDivisor {
   return near + (rest >= y.value ? 1 : 0) + (rest - y.value >= y.value ? 1 : 0);
 }
 
+/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
+/// registers over the loop in front.
+[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
+  asm volatile("" : "+r"(number));
+}
+
 /// Row of tile `number` of rows x columns ones that are taken in groups of kRows rows, each swept
 /// along the columns. The last group has the rows that are left.
 template <int kRows>
@@ -388,13 +394,17 @@ __device__ __forceinline__ int swept_row(int number, int rows, int columns) {
   return first + number % group % height;
 }
 
-/// The same for many numbers: `group` is min(rows, kRows) * columns.
+/// The same for many numbers: `group` is min(rows, kRows) * columns. Whole groups are divided by
+/// kRows, which a division by either of the two would not be.
 template <int kRows>
 __device__ __forceinline__ int swept_row(int number, int rows, const IntDivisor& group) {
   const int first = quotient_of(number, group);
   const int within = number - first * group.value;
   const int left = rows - first * kRows;
-  return first * kRows + (left < kRows ? within % left : within % kRows);
+  if (left >= kRows) return first * kRows + within % kRows;
+  int height = left;
+  renew(height);
+  return first * kRows + within % height;
 }
 
 /// Column of the same.
@@ -411,7 +421,10 @@ __device__ __forceinline__ int swept_column(int number, int rows, const IntDivis
   const int first = quotient_of(number, group);
   const int within = number - first * group.value;
   const int left = rows - first * kRows;
-  return left < kRows ? within / left : within / kRows;
+  if (left >= kRows) return within / kRows;
+  int height = left;
+  renew(height);
+  return within / height;
 }
 
 /// The lanes of a warp meet; what they did to memory before is seen behind it, and nothing is read
@@ -791,6 +804,14 @@ struct alignas(8) SharedBarrier {
   asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
 }
 
+/// Arrives once; what this thread did before is seen by whoever waits for the phase.
+[[maybe_unused]] __device__ __forceinline__ void barrier_arrive(SharedBarrier& barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+               :
+               : "r"(shared_address(&barrier))
+               : "memory");
+}
+
 /// Arrives at the same barrier of CTA `rank` of the cluster.
 [[maybe_unused]] __device__ __forceinline__ void barrier_arrive_at(SharedBarrier& barrier,
                                                                    int rank) {
@@ -1158,17 +1179,18 @@ __device__ __forceinline__ void store_pair(T* p, T x, T y) {
   }
 }
 
-/// A warp's 16 rows of 128 bytes from registers of accumulators' shape (`top`, and `bottom` eight
-/// rows below, or, where they are kPaired, the rows between them) to shared memory.
+/// A warp's 16 rows of 128 or 64 bytes from registers of accumulators' shape (`top`, and `bottom`
+/// eight rows below, or, where they are kPaired, the rows between them) to shared memory.
 template <bool kPaired = false, class T, int kCols>
 __device__ __forceinline__ void pack_chunk(PanelTile<T, 16, kCols>& chunk,
                                            const Vector<T, 2>* top, const Vector<T, 2>* bottom) {
-  static_assert(sizeof(T) * kCols == 128 && sizeof(T) >= 2, "elements of 16 or 32 bits");
+  static_assert(sizeof(T) >= 2, "elements of 16 or 32 bits");
+  static_assert(PanelTile<T, 16, kCols>::kPanel == kCols && kCols % 16 == 0, "one panel");
   constexpr int kStride = kPaired ? 2 : 1, kBelow = kPaired ? 1 : 8;
   const int lane = lane_id();
   if constexpr (sizeof(T) == 2) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kCols / 16; ++j) {
       uint32_t words[4];
       memcpy(&words[0], &top[2 * j], 4);
       memcpy(&words[1], &bottom[2 * j], 4);
@@ -1225,7 +1247,7 @@ __device__ __forceinline__ void write_chunk(PanelTile<T, 16, kCols>& chunk, T* p
     if constexpr (sizeof(T) == 4) {
       if (lane < columns) store_element(line + lane, *chunk.at(i, lane));
     } else {
-      Vector<T, 2> pair = load_aligned<2>(chunk.at(i, 2 * lane));
+      Vector<T, 2> pair = load_aligned<2>(chunk.at(i, 2 * lane % kCols));
       const int odd = reinterpret_cast<uintptr_t>(line) % 4 != 0 ? 1 : 0;
       if (odd != 0) {
         // words begin at the second element of a pair
@@ -1240,6 +1262,210 @@ __device__ __forceinline__ void write_chunk(PanelTile<T, 16, kCols>& chunk, T* p
       else if (at < columns) store_element(line + at, pair[0]);
     }
   }
+}
+
+/// Starts d = a * b, or d += a * b where it accumulates; a and b by their descriptors.
+/// top, bottom: the two rows of a thread, eight apart, of each eight columns.
+template <int kTransposedA, int kTransposedB>
+__device__ __forceinline__ void wgmma_m64n128k16_bf16(
+    Vector<float, 2>* top, Vector<float, 2>* bottom, uint64_t a,
+    uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      "setp.ne.b32 accumulate, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
+      "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "
+      "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, "
+      "%60, %61, %62, %63}, "
+      "%64, %65, accumulate"
+      ", 1, 1"
+      ", %67, %68"
+      ";\n"
+      "}"
+      : "+f"(top[0].units[0]), "+f"(top[0].units[1]),
+        "+f"(bottom[0].units[0]), "+f"(bottom[0].units[1]),
+        "+f"(top[1].units[0]), "+f"(top[1].units[1]),
+        "+f"(bottom[1].units[0]), "+f"(bottom[1].units[1]),
+        "+f"(top[2].units[0]), "+f"(top[2].units[1]),
+        "+f"(bottom[2].units[0]), "+f"(bottom[2].units[1]),
+        "+f"(top[3].units[0]), "+f"(top[3].units[1]),
+        "+f"(bottom[3].units[0]), "+f"(bottom[3].units[1]),
+        "+f"(top[4].units[0]), "+f"(top[4].units[1]),
+        "+f"(bottom[4].units[0]), "+f"(bottom[4].units[1]),
+        "+f"(top[5].units[0]), "+f"(top[5].units[1]),
+        "+f"(bottom[5].units[0]), "+f"(bottom[5].units[1]),
+        "+f"(top[6].units[0]), "+f"(top[6].units[1]),
+        "+f"(bottom[6].units[0]), "+f"(bottom[6].units[1]),
+        "+f"(top[7].units[0]), "+f"(top[7].units[1]),
+        "+f"(bottom[7].units[0]), "+f"(bottom[7].units[1]),
+        "+f"(top[8].units[0]), "+f"(top[8].units[1]),
+        "+f"(bottom[8].units[0]), "+f"(bottom[8].units[1]),
+        "+f"(top[9].units[0]), "+f"(top[9].units[1]),
+        "+f"(bottom[9].units[0]), "+f"(bottom[9].units[1]),
+        "+f"(top[10].units[0]), "+f"(top[10].units[1]),
+        "+f"(bottom[10].units[0]), "+f"(bottom[10].units[1]),
+        "+f"(top[11].units[0]), "+f"(top[11].units[1]),
+        "+f"(bottom[11].units[0]), "+f"(bottom[11].units[1]),
+        "+f"(top[12].units[0]), "+f"(top[12].units[1]),
+        "+f"(bottom[12].units[0]), "+f"(bottom[12].units[1]),
+        "+f"(top[13].units[0]), "+f"(top[13].units[1]),
+        "+f"(bottom[13].units[0]), "+f"(bottom[13].units[1]),
+        "+f"(top[14].units[0]), "+f"(top[14].units[1]),
+        "+f"(bottom[14].units[0]), "+f"(bottom[14].units[1]),
+        "+f"(top[15].units[0]), "+f"(top[15].units[1]),
+        "+f"(bottom[15].units[0]), "+f"(bottom[15].units[1])
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)),
+        "n"(kTransposedA), "n"(kTransposedB)
+      : "memory");
+}
+
+/// Starts d = a * b, or d += a * b where it accumulates; a and b by their descriptors.
+/// top, bottom: the two rows of a thread, eight apart, of each eight columns.
+template <int kTransposedA, int kTransposedB>
+__device__ __forceinline__ void wgmma_m64n160k16_bf16(
+    Vector<float, 2>* top, Vector<float, 2>* bottom, uint64_t a,
+    uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      "setp.ne.b32 accumulate, %82, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n160k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
+      "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "
+      "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, "
+      "%60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, "
+      "%72, %73, %74, %75, %76, %77, %78, %79}, "
+      "%80, %81, accumulate"
+      ", 1, 1"
+      ", %83, %84"
+      ";\n"
+      "}"
+      : "+f"(top[0].units[0]), "+f"(top[0].units[1]),
+        "+f"(bottom[0].units[0]), "+f"(bottom[0].units[1]),
+        "+f"(top[1].units[0]), "+f"(top[1].units[1]),
+        "+f"(bottom[1].units[0]), "+f"(bottom[1].units[1]),
+        "+f"(top[2].units[0]), "+f"(top[2].units[1]),
+        "+f"(bottom[2].units[0]), "+f"(bottom[2].units[1]),
+        "+f"(top[3].units[0]), "+f"(top[3].units[1]),
+        "+f"(bottom[3].units[0]), "+f"(bottom[3].units[1]),
+        "+f"(top[4].units[0]), "+f"(top[4].units[1]),
+        "+f"(bottom[4].units[0]), "+f"(bottom[4].units[1]),
+        "+f"(top[5].units[0]), "+f"(top[5].units[1]),
+        "+f"(bottom[5].units[0]), "+f"(bottom[5].units[1]),
+        "+f"(top[6].units[0]), "+f"(top[6].units[1]),
+        "+f"(bottom[6].units[0]), "+f"(bottom[6].units[1]),
+        "+f"(top[7].units[0]), "+f"(top[7].units[1]),
+        "+f"(bottom[7].units[0]), "+f"(bottom[7].units[1]),
+        "+f"(top[8].units[0]), "+f"(top[8].units[1]),
+        "+f"(bottom[8].units[0]), "+f"(bottom[8].units[1]),
+        "+f"(top[9].units[0]), "+f"(top[9].units[1]),
+        "+f"(bottom[9].units[0]), "+f"(bottom[9].units[1]),
+        "+f"(top[10].units[0]), "+f"(top[10].units[1]),
+        "+f"(bottom[10].units[0]), "+f"(bottom[10].units[1]),
+        "+f"(top[11].units[0]), "+f"(top[11].units[1]),
+        "+f"(bottom[11].units[0]), "+f"(bottom[11].units[1]),
+        "+f"(top[12].units[0]), "+f"(top[12].units[1]),
+        "+f"(bottom[12].units[0]), "+f"(bottom[12].units[1]),
+        "+f"(top[13].units[0]), "+f"(top[13].units[1]),
+        "+f"(bottom[13].units[0]), "+f"(bottom[13].units[1]),
+        "+f"(top[14].units[0]), "+f"(top[14].units[1]),
+        "+f"(bottom[14].units[0]), "+f"(bottom[14].units[1]),
+        "+f"(top[15].units[0]), "+f"(top[15].units[1]),
+        "+f"(bottom[15].units[0]), "+f"(bottom[15].units[1]),
+        "+f"(top[16].units[0]), "+f"(top[16].units[1]),
+        "+f"(bottom[16].units[0]), "+f"(bottom[16].units[1]),
+        "+f"(top[17].units[0]), "+f"(top[17].units[1]),
+        "+f"(bottom[17].units[0]), "+f"(bottom[17].units[1]),
+        "+f"(top[18].units[0]), "+f"(top[18].units[1]),
+        "+f"(bottom[18].units[0]), "+f"(bottom[18].units[1]),
+        "+f"(top[19].units[0]), "+f"(top[19].units[1]),
+        "+f"(bottom[19].units[0]), "+f"(bottom[19].units[1])
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)),
+        "n"(kTransposedA), "n"(kTransposedB)
+      : "memory");
+}
+
+/// Starts d = a * b, or d += a * b where it accumulates; a and b by their descriptors.
+/// top, bottom: the two rows of a thread, eight apart, of each eight columns.
+template <int kTransposedA, int kTransposedB>
+__device__ __forceinline__ void wgmma_m64n192k16_bf16(
+    Vector<float, 2>* top, Vector<float, 2>* bottom, uint64_t a,
+    uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n"
+      ".reg .pred accumulate;\n"
+      "setp.ne.b32 accumulate, %98, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
+      "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "
+      "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, "
+      "%60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, "
+      "%72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, "
+      "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
+      "%96, %97, accumulate"
+      ", 1, 1"
+      ", %99, %100"
+      ";\n"
+      "}"
+      : "+f"(top[0].units[0]), "+f"(top[0].units[1]),
+        "+f"(bottom[0].units[0]), "+f"(bottom[0].units[1]),
+        "+f"(top[1].units[0]), "+f"(top[1].units[1]),
+        "+f"(bottom[1].units[0]), "+f"(bottom[1].units[1]),
+        "+f"(top[2].units[0]), "+f"(top[2].units[1]),
+        "+f"(bottom[2].units[0]), "+f"(bottom[2].units[1]),
+        "+f"(top[3].units[0]), "+f"(top[3].units[1]),
+        "+f"(bottom[3].units[0]), "+f"(bottom[3].units[1]),
+        "+f"(top[4].units[0]), "+f"(top[4].units[1]),
+        "+f"(bottom[4].units[0]), "+f"(bottom[4].units[1]),
+        "+f"(top[5].units[0]), "+f"(top[5].units[1]),
+        "+f"(bottom[5].units[0]), "+f"(bottom[5].units[1]),
+        "+f"(top[6].units[0]), "+f"(top[6].units[1]),
+        "+f"(bottom[6].units[0]), "+f"(bottom[6].units[1]),
+        "+f"(top[7].units[0]), "+f"(top[7].units[1]),
+        "+f"(bottom[7].units[0]), "+f"(bottom[7].units[1]),
+        "+f"(top[8].units[0]), "+f"(top[8].units[1]),
+        "+f"(bottom[8].units[0]), "+f"(bottom[8].units[1]),
+        "+f"(top[9].units[0]), "+f"(top[9].units[1]),
+        "+f"(bottom[9].units[0]), "+f"(bottom[9].units[1]),
+        "+f"(top[10].units[0]), "+f"(top[10].units[1]),
+        "+f"(bottom[10].units[0]), "+f"(bottom[10].units[1]),
+        "+f"(top[11].units[0]), "+f"(top[11].units[1]),
+        "+f"(bottom[11].units[0]), "+f"(bottom[11].units[1]),
+        "+f"(top[12].units[0]), "+f"(top[12].units[1]),
+        "+f"(bottom[12].units[0]), "+f"(bottom[12].units[1]),
+        "+f"(top[13].units[0]), "+f"(top[13].units[1]),
+        "+f"(bottom[13].units[0]), "+f"(bottom[13].units[1]),
+        "+f"(top[14].units[0]), "+f"(top[14].units[1]),
+        "+f"(bottom[14].units[0]), "+f"(bottom[14].units[1]),
+        "+f"(top[15].units[0]), "+f"(top[15].units[1]),
+        "+f"(bottom[15].units[0]), "+f"(bottom[15].units[1]),
+        "+f"(top[16].units[0]), "+f"(top[16].units[1]),
+        "+f"(bottom[16].units[0]), "+f"(bottom[16].units[1]),
+        "+f"(top[17].units[0]), "+f"(top[17].units[1]),
+        "+f"(bottom[17].units[0]), "+f"(bottom[17].units[1]),
+        "+f"(top[18].units[0]), "+f"(top[18].units[1]),
+        "+f"(bottom[18].units[0]), "+f"(bottom[18].units[1]),
+        "+f"(top[19].units[0]), "+f"(top[19].units[1]),
+        "+f"(bottom[19].units[0]), "+f"(bottom[19].units[1]),
+        "+f"(top[20].units[0]), "+f"(top[20].units[1]),
+        "+f"(bottom[20].units[0]), "+f"(bottom[20].units[1]),
+        "+f"(top[21].units[0]), "+f"(top[21].units[1]),
+        "+f"(bottom[21].units[0]), "+f"(bottom[21].units[1]),
+        "+f"(top[22].units[0]), "+f"(top[22].units[1]),
+        "+f"(bottom[22].units[0]), "+f"(bottom[22].units[1]),
+        "+f"(top[23].units[0]), "+f"(top[23].units[1]),
+        "+f"(bottom[23].units[0]), "+f"(bottom[23].units[1])
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)),
+        "n"(kTransposedA), "n"(kTransposedB)
+      : "memory");
 }
 
 /// Starts d = a * b, or d += a * b where it accumulates; a and b by their descriptors.
@@ -1593,6 +1819,482 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
 // kernel begin
 __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUtensorMap& b_map,
     const CUtensorMap& c_map, int M, int K, int N) {
+  constexpr int BM = 192;
+  constexpr int BN = 160;
+  constexpr int BK = 64;
+  constexpr int kStepsJ = 20;
+  constexpr int kWidthJ = 2;
+  constexpr int kStepsI = 2;
+  struct Shared {
+    PanelTile<bf16_t, 192, 64> a_tiles[4];
+    PanelTile<bf16_t, 64, 160> b_tiles[4];
+    PanelTile<bf16_t, 16, 32> c_chunks[48];
+    SharedBarrier a_b_full[4];
+    SharedBarrier a_b_free[4];
+  };
+  Shared& shared = dynamic_shared_aligned<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) {
+    for (int slot = 0; slot < 4; ++slot) {
+      barrier_init(shared.a_b_full[slot], 1);
+    }
+    for (int slot = 0; slot < 4; ++slot) {
+      barrier_init(shared.a_b_free[slot], 12);
+    }
+    barrier_init_fence();
+  }
+  __syncthreads();  // the barriers are ready
+  if (thread >= 384) {
+    registers_give<32>();
+    if (thread / 32 == 12 && is_elected()) {
+      RingPlace<4> a_b_ring{0, 1};
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
+          BN); item += static_cast<int>(gridDim.x)) {
+        int i_tile_group_now = min_of(ceil_div(M, BM), 8) * ceil_div(N, BN);
+        renew(i_tile_group_now);
+        const IntDivisor i_tile_group = int_divisor(i_tile_group_now);
+        int instance = item;
+        const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
+        const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+
+        // gemm.tile:6  for k in range(K by BK):
+        for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+          // gemm.tile:7  acc += a[i, k] @ b[k, j]
+          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
+          barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 45056);
+          tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, 0), a_map,
+              shared.a_b_full[a_b_ring.slot], BK * k_tile, BM * i_tile);
+          #pragma unroll
+          for (int col = 0; col < 160; col += 32) {
+            tensor_load(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
+                shared.a_b_full[a_b_ring.slot], BN * j_tile + col, BK * k_tile);
+          }
+          a_b_ring.advance();
+        }
+      }
+    }
+  } else {
+    registers_take<160>();
+    RingPlace<4> a_b_ring{0, 0};
+    Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          c_out[i_step][j_step][j_sub] = convert<bf16_t>(0.0f);
+        }
+      }
+    }
+    int c_row = M;
+    int c_col = 0;
+    const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
+        BN); item += static_cast<int>(gridDim.x)) {
+      // gemm.tile:6  for k in range(K by BK):
+      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
+
+        // gemm.tile:7  acc += a[i, k] @ b[k, j]
+        wgmma_fence();
+        {
+          const int row_first = uniform_int(thread / 128) * 64;
+          #pragma unroll
+          for (int k_at = 0; k_at < 64; k_at += 16) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
+                  k_at);
+              wgmma_m64n160k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
+                  || k_at > 0);
+            }
+          }
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (k_tile > 0) {
+          if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
+        }
+        a_b_ring.advance();
+
+        // gemm.tile:8  c[i, j] = acc
+        if (k_tile == 0) {
+          send_chunk<0>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0], c_out[1], c_col,
+              c_row);
+        } else if (k_tile == 2) {
+          send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4,
+              c_col + 32, c_row);
+        } else if (k_tile == 4) {
+          send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 2], c_map, c_out[0] + 8, c_out[1] + 8,
+              c_col + 64, c_row);
+        } else if (k_tile == 6) {
+          send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 3], c_map, c_out[0] + 12, c_out[1] + 12,
+              c_col + 96, c_row);
+        } else if (k_tile == 8) {
+          send_chunk<3>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
+              c_col + 128, c_row);
+        }
+      }
+      if (ceil_div(K, BK) <= 2) {
+        send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4, c_col
+            + 32, c_row);
+      }
+      if (ceil_div(K, BK) <= 4) {
+        send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 2], c_map, c_out[0] + 8, c_out[1] + 8, c_col
+            + 64, c_row);
+      }
+      if (ceil_div(K, BK) <= 6) {
+        send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 3], c_map, c_out[0] + 12, c_out[1] + 12,
+            c_col + 96, c_row);
+      }
+      if (ceil_div(K, BK) <= 8) {
+        send_chunk<3>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
+            c_col + 128, c_row);
+      }
+      int instance = item;
+      const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+
+      // gemm.tile:6  for k in range(K by BK):
+      wgmma_wait<0>();
+      settle(acc);
+      if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
+
+      // gemm.tile:8  c[i, j] = acc
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> c_out_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            c_out_wide[j_sub] = acc[i_step][j_step][j_sub];
+          }
+          c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
+        }
+      }
+      c_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
+      c_col = BN * j_tile;
+    }
+    send_chunk<0>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
+    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4, c_col
+        + 32, c_row);
+    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 2], c_map, c_out[0] + 8, c_out[1] + 8, c_col
+        + 64, c_row);
+    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 3], c_map, c_out[0] + 12, c_out[1] + 12, c_col
+        + 96, c_row);
+    send_chunk<3>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0] + 16, c_out[1] + 16, c_col
+        + 128, c_row);
+    if (lane_id() == 0) bulk_wait_read<0>();
+  }
+}
+
+__device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const CUtensorMap& b_map,
+    const CUtensorMap& c_map, int M, int K, int N) {
+  constexpr int BM = 128;
+  constexpr int BN = 192;
+  constexpr int BK = 64;
+  constexpr int kStepsJ = 24;
+  constexpr int kWidthJ = 2;
+  constexpr int kStepsI = 2;
+  struct Shared {
+    PanelTile<bf16_t, 128, 64> a_tiles[4];
+    PanelTile<bf16_t, 64, 192> b_tiles[4];
+    PanelTile<bf16_t, 16, 64> c_chunks[16];
+    SharedBarrier a_b_full[4];
+    SharedBarrier a_b_free[4];
+  };
+  Shared& shared = dynamic_shared_aligned<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) {
+    for (int slot = 0; slot < 4; ++slot) {
+      barrier_init(shared.a_b_full[slot], 1);
+    }
+    for (int slot = 0; slot < 4; ++slot) {
+      barrier_init(shared.a_b_free[slot], 8);
+    }
+    barrier_init_fence();
+  }
+  __syncthreads();  // the barriers are ready
+  if (thread >= 256) {
+    registers_give<40>();
+    if (thread / 32 == 8 && is_elected()) {
+      RingPlace<4> a_b_ring{0, 1};
+      const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
+          BN); item += static_cast<int>(gridDim.x)) {
+        int instance = item;
+        const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
+        const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+
+        // gemm.tile:6  for k in range(K by BK):
+        for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+          // gemm.tile:7  acc += a[i, k] @ b[k, j]
+          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
+          barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 40960);
+          tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, 0), a_map,
+              shared.a_b_full[a_b_ring.slot], BK * k_tile, BM * i_tile);
+          #pragma unroll
+          for (int col = 0; col < 192; col += 64) {
+            tensor_load(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
+                shared.a_b_full[a_b_ring.slot], BN * j_tile + col, BK * k_tile);
+          }
+          a_b_ring.advance();
+        }
+      }
+    }
+  } else {
+    registers_take<232>();
+    RingPlace<4> a_b_ring{0, 0};
+    Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          c_out[i_step][j_step][j_sub] = convert<bf16_t>(0.0f);
+        }
+      }
+    }
+    int c_row = M;
+    int c_col = 0;
+    const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
+        BN); item += static_cast<int>(gridDim.x)) {
+      // gemm.tile:6  for k in range(K by BK):
+      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
+
+        // gemm.tile:7  acc += a[i, k] @ b[k, j]
+        wgmma_fence();
+        {
+          const int row_first = uniform_int(thread / 128) * 64;
+          #pragma unroll
+          for (int k_at = 0; k_at < 64; k_at += 16) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
+                  k_at);
+              wgmma_m64n192k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
+                  || k_at > 0);
+            }
+          }
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (k_tile > 0) {
+          if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
+        }
+        a_b_ring.advance();
+
+        // gemm.tile:8  c[i, j] = acc
+        if (k_tile == 0) {
+          send_chunk<0>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col,
+              c_row);
+        } else if (k_tile == 2) {
+          send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+              c_col + 64, c_row);
+        } else if (k_tile == 4) {
+          send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
+              c_col + 128, c_row);
+        }
+      }
+      if (ceil_div(K, BK) <= 2) {
+        send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
+            + 64, c_row);
+      }
+      if (ceil_div(K, BK) <= 4) {
+        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
+            c_col + 128, c_row);
+      }
+      int instance = item;
+      const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+
+      // gemm.tile:6  for k in range(K by BK):
+      wgmma_wait<0>();
+      settle(acc);
+      if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
+
+      // gemm.tile:8  c[i, j] = acc
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> c_out_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            c_out_wide[j_sub] = acc[i_step][j_step][j_sub];
+          }
+          c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
+        }
+      }
+      c_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
+      c_col = BN * j_tile;
+    }
+    send_chunk<0>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
+    send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
+        + 64, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16, c_col
+        + 128, c_row);
+    if (lane_id() == 0) bulk_wait_read<0>();
+  }
+}
+
+__device__ __forceinline__ void gemm_nn_body_3(const CUtensorMap& a_map, const CUtensorMap& b_map,
+    const CUtensorMap& c_map, int M, int K, int N) {
+  constexpr int BM = 128;
+  constexpr int BN = 128;
+  constexpr int BK = 64;
+  constexpr int kStepsJ = 16;
+  constexpr int kWidthJ = 2;
+  constexpr int kStepsI = 2;
+  struct Shared {
+    PanelTile<bf16_t, 128, 64> a_tiles[6];
+    PanelTile<bf16_t, 64, 128> b_tiles[6];
+    PanelTile<bf16_t, 16, 64> c_chunks[16];
+    SharedBarrier a_b_full[6];
+    SharedBarrier a_b_free[6];
+  };
+  Shared& shared = dynamic_shared_aligned<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) {
+    for (int slot = 0; slot < 6; ++slot) {
+      barrier_init(shared.a_b_full[slot], 1);
+    }
+    for (int slot = 0; slot < 6; ++slot) {
+      barrier_init(shared.a_b_free[slot], 8);
+    }
+    barrier_init_fence();
+  }
+  __syncthreads();  // the barriers are ready
+  if (thread >= 256) {
+    registers_give<40>();
+    if (thread / 32 == 8 && is_elected()) {
+      RingPlace<6> a_b_ring{0, 1};
+      const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
+          BN); item += static_cast<int>(gridDim.x)) {
+        int instance = item;
+        const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
+        const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+
+        // gemm.tile:6  for k in range(K by BK):
+        for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+          // gemm.tile:7  acc += a[i, k] @ b[k, j]
+          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
+          barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 32768);
+          tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, 0), a_map,
+              shared.a_b_full[a_b_ring.slot], BK * k_tile, BM * i_tile);
+          #pragma unroll
+          for (int col = 0; col < 128; col += 64) {
+            tensor_load(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
+                shared.a_b_full[a_b_ring.slot], BN * j_tile + col, BK * k_tile);
+          }
+          a_b_ring.advance();
+        }
+      }
+    }
+  } else {
+    registers_take<232>();
+    RingPlace<6> a_b_ring{0, 0};
+    Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          c_out[i_step][j_step][j_sub] = convert<bf16_t>(0.0f);
+        }
+      }
+    }
+    int c_row = M;
+    int c_col = 0;
+    const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
+        BN); item += static_cast<int>(gridDim.x)) {
+      // gemm.tile:6  for k in range(K by BK):
+      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
+
+        // gemm.tile:7  acc += a[i, k] @ b[k, j]
+        wgmma_fence();
+        {
+          const int row_first = uniform_int(thread / 128) * 64;
+          #pragma unroll
+          for (int k_at = 0; k_at < 64; k_at += 16) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
+                  k_at);
+              wgmma_m64n128k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
+                  || k_at > 0);
+            }
+          }
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (k_tile > 0) {
+          if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
+        }
+        a_b_ring.advance();
+
+        // gemm.tile:8  c[i, j] = acc
+        if (k_tile == 0) {
+          send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col,
+              c_row);
+        } else if (k_tile == 2) {
+          send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+              c_col + 64, c_row);
+        }
+      }
+      if (ceil_div(K, BK) <= 2) {
+        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
+            + 64, c_row);
+      }
+      int instance = item;
+      const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+
+      // gemm.tile:6  for k in range(K by BK):
+      wgmma_wait<0>();
+      settle(acc);
+      if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
+
+      // gemm.tile:8  c[i, j] = acc
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> c_out_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            c_out_wide[j_sub] = acc[i_step][j_step][j_sub];
+          }
+          c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
+        }
+      }
+      c_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
+      c_col = BN * j_tile;
+    }
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
+        + 64, c_row);
+    if (lane_id() == 0) bulk_wait_read<0>();
+  }
+}
+
+__device__ __forceinline__ void gemm_nn_body_4(const CUtensorMap& a_map, const CUtensorMap& b_map,
+    const CUtensorMap& c_map, int M, int K, int N) {
   constexpr int BM = 128;
   constexpr int BN = 256;
   constexpr int BK = 64;
@@ -1685,12 +2387,6 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
         * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
-      int instance = item;
-      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
-          i_tile_pair_group);
-      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
-      const int i_tile = i_tile_pair * 2 + rank;
-
       // gemm.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -1746,6 +2442,11 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 24, c_out[1] + 24,
             c_col + 192, c_row);
       }
+      int instance = item;
+      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
+          i_tile_pair_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
+      const int i_tile = i_tile_pair * 2 + rank;
 
       // gemm.tile:6  for k in range(K by BK):
       wgmma_wait<0>();
@@ -1780,7 +2481,7 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
 }
 
-__device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const CUtensorMap& b_map,
+__device__ __forceinline__ void gemm_nn_body_5(const CUtensorMap& a_map, const CUtensorMap& b_map,
     bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
   constexpr int BN = 256;
@@ -1874,12 +2575,6 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
         * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
-      int instance = item;
-      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
-          i_tile_pair_group);
-      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
-      const int i_tile = i_tile_pair * 2 + rank;
-
       // gemm.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -1935,6 +2630,11 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
         write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
             + 24, c_out[1] + 24);
       }
+      int instance = item;
+      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
+          i_tile_pair_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
+      const int i_tile = i_tile_pair * 2 + rank;
 
       // gemm.tile:6  for k in range(K by BK):
       wgmma_wait<0>();
@@ -1988,7 +2688,7 @@ __device__ __forceinline__ void gemm_nn_copy_body_2(const bf16_t* __restrict__ b
   copy_row<8, 8, 4, 128>(b_rows, b, row, K, N, part * 512 + thread);
 }
 
-__device__ __forceinline__ void gemm_nn_body_3(const bf16_t* __restrict__ a,
+__device__ __forceinline__ void gemm_nn_body_6(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
   constexpr int BN = 128;
@@ -2253,12 +2953,33 @@ __device__ __forceinline__ void gemm_nn_body_3(const bf16_t* __restrict__ a,
   }
 }
 
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
+gemm_nn_kernel_even_192x160(const __grid_constant__ CUtensorMap a_map,
+    const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap c_map, int M,
+    int K, int N) {
+  gemm_nn_body(a_map, b_map, c_map, M, K, N);
+}
+
+extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
+gemm_nn_kernel_even_128x192(const __grid_constant__ CUtensorMap a_map,
+    const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap c_map, int M,
+    int K, int N) {
+  gemm_nn_body_2(a_map, b_map, c_map, M, K, N);
+}
+
+extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
+gemm_nn_kernel_even_128x128(const __grid_constant__ CUtensorMap a_map,
+    const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap c_map, int M,
+    int K, int N) {
+  gemm_nn_body_3(a_map, b_map, c_map, M, K, N);
+}
+
 extern "C" __global__ void
 __cluster_dims__(2, 1, 1)
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_nn_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap c_map, int M, int K, int N) {
-  gemm_nn_body(a_map, b_map, c_map, M, K, N);
+  gemm_nn_body_4(a_map, b_map, c_map, M, K, N);
 }
 
 extern "C" __global__ void
@@ -2266,7 +2987,7 @@ __cluster_dims__(2, 1, 1)
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_nn_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_nn_body_2(a_map, b_map, c, M, K, N);
+  gemm_nn_body_5(a_map, b_map, c, M, K, N);
 }
 
 extern "C" __global__ void
@@ -2274,7 +2995,7 @@ __cluster_dims__(2, 1, 1)
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_nn_kernel_copied(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_nn_body_2(a_map, b_map, c, M, K, N);
+  gemm_nn_body_5(a_map, b_map, c, M, K, N);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
@@ -2290,7 +3011,7 @@ gemm_nn_kernel_copy_2(const bf16_t* __restrict__ b, bf16_t* __restrict__ b_rows,
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nn_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_nn_body_3(a, b, c, M, K, N);
+  gemm_nn_body_6(a, b, c, M, K, N);
 }
 
 // kernel end
@@ -2343,7 +3064,82 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
   bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace) + (int64_t{M}
       * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256);
   if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256) > 0) {
-    if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
+    if (int64_t{K} * 2 % 64 == 0 && int64_t{N} * 2 % 64 == 0 && (int64_t{M} + 191) / 192
+        * ((int64_t{N} + 159) / 160) <= 2147483647 && static_cast<int64_t>(((int64_t{M} + 191) / 192
+        * ((int64_t{N} + 159) / 160) + 131) / 132 * 31776) * 51 < static_cast<int64_t>((((int64_t{M}
+        + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) + 65) / 66 * 33536) * 50 && ((int64_t{M}
+        + 191) / 192 * ((int64_t{N} + 159) / 160) + 131) / 132 * 31776 <= ((int64_t{M} + 127) / 128
+        * ((int64_t{N} + 191) / 192) + 131) / 132 * 25536 && ((int64_t{M} + 191) / 192
+        * ((int64_t{N} + 159) / 160) + 131) / 132 * 31776 <= ((int64_t{M} + 127) / 128
+        * ((int64_t{N} + 127) / 128) + 131) / 132 * 17152 && host_is_aligned(a, 16) && K % 8 == 0
+        && host_is_aligned(b, 16) && N % 8 == 0 && host_is_aligned(c, 16) && K >= 1 && M >= 1
+        && N >= 1) {
+      int64_t ctas = (int64_t{M} + 191) / 192 * ((int64_t{N} + 159) / 160);
+      status = host_limit_to_resident(&ctas, 1, 1);
+      if (status != cudaSuccess) return status;
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 192}}, &gemm_nn_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap b_map{};
+      status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_64B, 2, {N, K}, {int64_t{N} * 2}, {32, 64}}, &gemm_nn_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap c_map{};
+      status = host_tensor_map(&c_map, "c", {c, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_64B, 2, {N, M}, {int64_t{N} * 2}, {32, 16}}, &gemm_nn_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch(gemm_nn_kernel_even_192x160, {ctas, 512, 231424}, stream, a_map, b_map,
+          c_map, M, K, N);
+    } else if (int64_t{K} * 2 % 64 == 0 && int64_t{N} * 2 % 64 == 0 && (int64_t{M} + 127) / 128
+        * ((int64_t{N} + 191) / 192) <= 2147483647 && static_cast<int64_t>(((int64_t{M} + 127) / 128
+        * ((int64_t{N} + 191) / 192) + 131) / 132 * 25536) * 51 < static_cast<int64_t>((((int64_t{M}
+        + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) + 65) / 66 * 33536) * 50 && ((int64_t{M}
+        + 127) / 128 * ((int64_t{N} + 191) / 192) + 131) / 132 * 25536 <= ((int64_t{M} + 127) / 128
+        * ((int64_t{N} + 127) / 128) + 131) / 132 * 17152 && host_is_aligned(a, 16) && K % 8 == 0
+        && host_is_aligned(b, 16) && N % 8 == 0 && host_is_aligned(c, 16) && K >= 1 && M >= 1
+        && N >= 1) {
+      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 191) / 192);
+      status = host_limit_to_resident(&ctas, 1, 1);
+      if (status != cudaSuccess) return status;
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 128}}, &gemm_nn_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap b_map{};
+      status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 64}}, &gemm_nn_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap c_map{};
+      status = host_tensor_map(&c_map, "c", {c, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, M}, {int64_t{N} * 2}, {64, 16}}, &gemm_nn_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch(gemm_nn_kernel_even_128x192, {ctas, 384, 198656}, stream, a_map, b_map,
+          c_map, M, K, N);
+    } else if (int64_t{K} * 2 % 64 == 0 && int64_t{N} * 2 % 64 == 0 && (int64_t{M} + 127) / 128
+        * ((int64_t{N} + 127) / 128) <= 2147483647 && static_cast<int64_t>(((int64_t{M} + 127) / 128
+        * ((int64_t{N} + 127) / 128) + 131) / 132 * 17152) * 51 < static_cast<int64_t>((((int64_t{M}
+        + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) + 65) / 66 * 33536) * 50
+        && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
+        && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
+      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128);
+      status = host_limit_to_resident(&ctas, 1, 1);
+      if (status != cudaSuccess) return status;
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 128}}, &gemm_nn_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap b_map{};
+      status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 64}}, &gemm_nn_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap c_map{};
+      status = host_tensor_map(&c_map, "c", {c, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, M}, {int64_t{N} * 2}, {64, 16}}, &gemm_nn_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch(gemm_nn_kernel_even_128x128, {ctas, 384, 231424}, stream, a_map, b_map,
+          c_map, M, K, N);
+    } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
       int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
@@ -2421,6 +3217,473 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
 
 // kernel begin
 __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUtensorMap& b_map,
+    const CUtensorMap& c_map, int M, int K, int N) {
+  constexpr int BM = 192;
+  constexpr int BN = 160;
+  constexpr int BK = 64;
+  constexpr int kStepsJ = 20;
+  constexpr int kWidthJ = 2;
+  constexpr int kStepsI = 2;
+  struct Shared {
+    PanelTile<bf16_t, 192, 64> a_tiles[4];
+    PanelTile<bf16_t, 160, 64> b_tiles[4];
+    PanelTile<bf16_t, 16, 32> c_chunks[48];
+    SharedBarrier a_b_full[4];
+    SharedBarrier a_b_free[4];
+  };
+  Shared& shared = dynamic_shared_aligned<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) {
+    for (int slot = 0; slot < 4; ++slot) {
+      barrier_init(shared.a_b_full[slot], 1);
+    }
+    for (int slot = 0; slot < 4; ++slot) {
+      barrier_init(shared.a_b_free[slot], 12);
+    }
+    barrier_init_fence();
+  }
+  __syncthreads();  // the barriers are ready
+  if (thread >= 384) {
+    registers_give<32>();
+    if (thread / 32 == 12 && is_elected()) {
+      RingPlace<4> a_b_ring{0, 1};
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
+          BN); item += static_cast<int>(gridDim.x)) {
+        int i_tile_group_now = min_of(ceil_div(M, BM), 8) * ceil_div(N, BN);
+        renew(i_tile_group_now);
+        const IntDivisor i_tile_group = int_divisor(i_tile_group_now);
+        int instance = item;
+        const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
+        const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+
+        // gemm.tile:17  for k in range(K by BK):
+        for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+          // gemm.tile:18  acc += a[i, k] @ b[j, k].T
+          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
+          barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 45056);
+          tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, 0), a_map,
+              shared.a_b_full[a_b_ring.slot], BK * k_tile, BM * i_tile);
+          tensor_load(shared.b_tiles[a_b_ring.slot].panel(0, 0), b_map,
+              shared.a_b_full[a_b_ring.slot], BK * k_tile, BN * j_tile);
+          a_b_ring.advance();
+        }
+      }
+    }
+  } else {
+    registers_take<160>();
+    RingPlace<4> a_b_ring{0, 0};
+    Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          c_out[i_step][j_step][j_sub] = convert<bf16_t>(0.0f);
+        }
+      }
+    }
+    int c_row = M;
+    int c_col = 0;
+    const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
+        BN); item += static_cast<int>(gridDim.x)) {
+      // gemm.tile:17  for k in range(K by BK):
+      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
+
+        // gemm.tile:18  acc += a[i, k] @ b[j, k].T
+        wgmma_fence();
+        {
+          const int row_first = uniform_int(thread / 128) * 64;
+          #pragma unroll
+          for (int k_at = 0; k_at < 64; k_at += 16) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
+                  k_at);
+              wgmma_m64n160k16_bf16<0, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
+                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
+                  || k_at > 0);
+            }
+          }
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (k_tile > 0) {
+          if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
+        }
+        a_b_ring.advance();
+
+        // gemm.tile:19  c[i, j] = acc
+        if (k_tile == 0) {
+          send_chunk<0>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0], c_out[1], c_col,
+              c_row);
+        } else if (k_tile == 2) {
+          send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4,
+              c_col + 32, c_row);
+        } else if (k_tile == 4) {
+          send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 2], c_map, c_out[0] + 8, c_out[1] + 8,
+              c_col + 64, c_row);
+        } else if (k_tile == 6) {
+          send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 3], c_map, c_out[0] + 12, c_out[1] + 12,
+              c_col + 96, c_row);
+        } else if (k_tile == 8) {
+          send_chunk<3>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
+              c_col + 128, c_row);
+        }
+      }
+      if (ceil_div(K, BK) <= 2) {
+        send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4, c_col
+            + 32, c_row);
+      }
+      if (ceil_div(K, BK) <= 4) {
+        send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 2], c_map, c_out[0] + 8, c_out[1] + 8, c_col
+            + 64, c_row);
+      }
+      if (ceil_div(K, BK) <= 6) {
+        send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 3], c_map, c_out[0] + 12, c_out[1] + 12,
+            c_col + 96, c_row);
+      }
+      if (ceil_div(K, BK) <= 8) {
+        send_chunk<3>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
+            c_col + 128, c_row);
+      }
+      int instance = item;
+      const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+
+      // gemm.tile:17  for k in range(K by BK):
+      wgmma_wait<0>();
+      settle(acc);
+      if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
+
+      // gemm.tile:19  c[i, j] = acc
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> c_out_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            c_out_wide[j_sub] = acc[i_step][j_step][j_sub];
+          }
+          c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
+        }
+      }
+      c_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
+      c_col = BN * j_tile;
+    }
+    send_chunk<0>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
+    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4, c_col
+        + 32, c_row);
+    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 2], c_map, c_out[0] + 8, c_out[1] + 8, c_col
+        + 64, c_row);
+    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 3], c_map, c_out[0] + 12, c_out[1] + 12, c_col
+        + 96, c_row);
+    send_chunk<3>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0] + 16, c_out[1] + 16, c_col
+        + 128, c_row);
+    if (lane_id() == 0) bulk_wait_read<0>();
+  }
+}
+
+__device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const CUtensorMap& b_map,
+    const CUtensorMap& c_map, int M, int K, int N) {
+  constexpr int BM = 128;
+  constexpr int BN = 192;
+  constexpr int BK = 64;
+  constexpr int kStepsJ = 24;
+  constexpr int kWidthJ = 2;
+  constexpr int kStepsI = 2;
+  struct Shared {
+    PanelTile<bf16_t, 128, 64> a_tiles[4];
+    PanelTile<bf16_t, 192, 64> b_tiles[4];
+    PanelTile<bf16_t, 16, 64> c_chunks[16];
+    SharedBarrier a_b_full[4];
+    SharedBarrier a_b_free[4];
+  };
+  Shared& shared = dynamic_shared_aligned<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) {
+    for (int slot = 0; slot < 4; ++slot) {
+      barrier_init(shared.a_b_full[slot], 1);
+    }
+    for (int slot = 0; slot < 4; ++slot) {
+      barrier_init(shared.a_b_free[slot], 8);
+    }
+    barrier_init_fence();
+  }
+  __syncthreads();  // the barriers are ready
+  if (thread >= 256) {
+    registers_give<40>();
+    if (thread / 32 == 8 && is_elected()) {
+      RingPlace<4> a_b_ring{0, 1};
+      const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
+          BN); item += static_cast<int>(gridDim.x)) {
+        int instance = item;
+        const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
+        const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+
+        // gemm.tile:17  for k in range(K by BK):
+        for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+          // gemm.tile:18  acc += a[i, k] @ b[j, k].T
+          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
+          barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 40960);
+          tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, 0), a_map,
+              shared.a_b_full[a_b_ring.slot], BK * k_tile, BM * i_tile);
+          tensor_load(shared.b_tiles[a_b_ring.slot].panel(0, 0), b_map,
+              shared.a_b_full[a_b_ring.slot], BK * k_tile, BN * j_tile);
+          a_b_ring.advance();
+        }
+      }
+    }
+  } else {
+    registers_take<232>();
+    RingPlace<4> a_b_ring{0, 0};
+    Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          c_out[i_step][j_step][j_sub] = convert<bf16_t>(0.0f);
+        }
+      }
+    }
+    int c_row = M;
+    int c_col = 0;
+    const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
+        BN); item += static_cast<int>(gridDim.x)) {
+      // gemm.tile:17  for k in range(K by BK):
+      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
+
+        // gemm.tile:18  acc += a[i, k] @ b[j, k].T
+        wgmma_fence();
+        {
+          const int row_first = uniform_int(thread / 128) * 64;
+          #pragma unroll
+          for (int k_at = 0; k_at < 64; k_at += 16) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
+                  k_at);
+              wgmma_m64n192k16_bf16<0, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
+                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
+                  || k_at > 0);
+            }
+          }
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (k_tile > 0) {
+          if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
+        }
+        a_b_ring.advance();
+
+        // gemm.tile:19  c[i, j] = acc
+        if (k_tile == 0) {
+          send_chunk<0>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col,
+              c_row);
+        } else if (k_tile == 2) {
+          send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+              c_col + 64, c_row);
+        } else if (k_tile == 4) {
+          send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
+              c_col + 128, c_row);
+        }
+      }
+      if (ceil_div(K, BK) <= 2) {
+        send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
+            + 64, c_row);
+      }
+      if (ceil_div(K, BK) <= 4) {
+        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
+            c_col + 128, c_row);
+      }
+      int instance = item;
+      const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+
+      // gemm.tile:17  for k in range(K by BK):
+      wgmma_wait<0>();
+      settle(acc);
+      if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
+
+      // gemm.tile:19  c[i, j] = acc
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> c_out_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            c_out_wide[j_sub] = acc[i_step][j_step][j_sub];
+          }
+          c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
+        }
+      }
+      c_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
+      c_col = BN * j_tile;
+    }
+    send_chunk<0>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
+    send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
+        + 64, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16, c_col
+        + 128, c_row);
+    if (lane_id() == 0) bulk_wait_read<0>();
+  }
+}
+
+__device__ __forceinline__ void gemm_nt_body_3(const CUtensorMap& a_map, const CUtensorMap& b_map,
+    const CUtensorMap& c_map, int M, int K, int N) {
+  constexpr int BM = 128;
+  constexpr int BN = 128;
+  constexpr int BK = 64;
+  constexpr int kStepsJ = 16;
+  constexpr int kWidthJ = 2;
+  constexpr int kStepsI = 2;
+  struct Shared {
+    PanelTile<bf16_t, 128, 64> a_tiles[6];
+    PanelTile<bf16_t, 128, 64> b_tiles[6];
+    PanelTile<bf16_t, 16, 64> c_chunks[16];
+    SharedBarrier a_b_full[6];
+    SharedBarrier a_b_free[6];
+  };
+  Shared& shared = dynamic_shared_aligned<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) {
+    for (int slot = 0; slot < 6; ++slot) {
+      barrier_init(shared.a_b_full[slot], 1);
+    }
+    for (int slot = 0; slot < 6; ++slot) {
+      barrier_init(shared.a_b_free[slot], 8);
+    }
+    barrier_init_fence();
+  }
+  __syncthreads();  // the barriers are ready
+  if (thread >= 256) {
+    registers_give<40>();
+    if (thread / 32 == 8 && is_elected()) {
+      RingPlace<6> a_b_ring{0, 1};
+      const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
+          BN); item += static_cast<int>(gridDim.x)) {
+        int instance = item;
+        const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
+        const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+
+        // gemm.tile:17  for k in range(K by BK):
+        for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+          // gemm.tile:18  acc += a[i, k] @ b[j, k].T
+          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
+          barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 32768);
+          tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, 0), a_map,
+              shared.a_b_full[a_b_ring.slot], BK * k_tile, BM * i_tile);
+          tensor_load(shared.b_tiles[a_b_ring.slot].panel(0, 0), b_map,
+              shared.a_b_full[a_b_ring.slot], BK * k_tile, BN * j_tile);
+          a_b_ring.advance();
+        }
+      }
+    }
+  } else {
+    registers_take<232>();
+    RingPlace<6> a_b_ring{0, 0};
+    Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          c_out[i_step][j_step][j_sub] = convert<bf16_t>(0.0f);
+        }
+      }
+    }
+    int c_row = M;
+    int c_col = 0;
+    const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
+        BN); item += static_cast<int>(gridDim.x)) {
+      // gemm.tile:17  for k in range(K by BK):
+      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
+
+        // gemm.tile:18  acc += a[i, k] @ b[j, k].T
+        wgmma_fence();
+        {
+          const int row_first = uniform_int(thread / 128) * 64;
+          #pragma unroll
+          for (int k_at = 0; k_at < 64; k_at += 16) {
+            #pragma unroll
+            for (int mt = 0; mt < 1; ++mt) {
+              const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
+                  k_at);
+              wgmma_m64n128k16_bf16<0, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
+                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
+                  || k_at > 0);
+            }
+          }
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (k_tile > 0) {
+          if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
+        }
+        a_b_ring.advance();
+
+        // gemm.tile:19  c[i, j] = acc
+        if (k_tile == 0) {
+          send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col,
+              c_row);
+        } else if (k_tile == 2) {
+          send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+              c_col + 64, c_row);
+        }
+      }
+      if (ceil_div(K, BK) <= 2) {
+        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
+            + 64, c_row);
+      }
+      int instance = item;
+      const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
+
+      // gemm.tile:17  for k in range(K by BK):
+      wgmma_wait<0>();
+      settle(acc);
+      if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
+
+      // gemm.tile:19  c[i, j] = acc
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          Vector<float, kWidthJ> c_out_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            c_out_wide[j_sub] = acc[i_step][j_step][j_sub];
+          }
+          c_out[i_step][j_step] = convert_vector<bf16_t>(c_out_wide);
+        }
+      }
+      c_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
+      c_col = BN * j_tile;
+    }
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
+        + 64, c_row);
+    if (lane_id() == 0) bulk_wait_read<0>();
+  }
+}
+
+__device__ __forceinline__ void gemm_nt_body_4(const CUtensorMap& a_map, const CUtensorMap& b_map,
     const CUtensorMap& c_map, int M, int K, int N) {
   constexpr int BM = 128;
   constexpr int BN = 256;
@@ -2506,12 +3769,6 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
         * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
-      int instance = item;
-      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
-          i_tile_pair_group);
-      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
-      const int i_tile = i_tile_pair * 2 + rank;
-
       // gemm.tile:17  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2567,6 +3824,11 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 24, c_out[1] + 24,
             c_col + 192, c_row);
       }
+      int instance = item;
+      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
+          i_tile_pair_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
+      const int i_tile = i_tile_pair * 2 + rank;
 
       // gemm.tile:17  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2601,7 +3863,7 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
 }
 
-__device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const CUtensorMap& b_map,
+__device__ __forceinline__ void gemm_nt_body_5(const CUtensorMap& a_map, const CUtensorMap& b_map,
     bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
   constexpr int BN = 256;
@@ -2687,12 +3949,6 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
         * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
-      int instance = item;
-      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
-          i_tile_pair_group);
-      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
-      const int i_tile = i_tile_pair * 2 + rank;
-
       // gemm.tile:17  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2748,6 +4004,11 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
         write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
             + 24, c_out[1] + 24);
       }
+      int instance = item;
+      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
+          i_tile_pair_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
+      const int i_tile = i_tile_pair * 2 + rank;
 
       // gemm.tile:17  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2801,7 +4062,7 @@ __device__ __forceinline__ void gemm_nt_copy_body_2(const bf16_t* __restrict__ b
   copy_row<8, 8, 4, 128>(b_rows, b, row, N, K, part * 512 + thread);
 }
 
-__device__ __forceinline__ void gemm_nt_body_3(const bf16_t* __restrict__ a,
+__device__ __forceinline__ void gemm_nt_body_6(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 128;
   constexpr int BN = 128;
@@ -3066,12 +4327,33 @@ __device__ __forceinline__ void gemm_nt_body_3(const bf16_t* __restrict__ a,
   }
 }
 
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
+gemm_nt_kernel_even_192x160(const __grid_constant__ CUtensorMap a_map,
+    const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap c_map, int M,
+    int K, int N) {
+  gemm_nt_body(a_map, b_map, c_map, M, K, N);
+}
+
+extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
+gemm_nt_kernel_even_128x192(const __grid_constant__ CUtensorMap a_map,
+    const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap c_map, int M,
+    int K, int N) {
+  gemm_nt_body_2(a_map, b_map, c_map, M, K, N);
+}
+
+extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
+gemm_nt_kernel_even_128x128(const __grid_constant__ CUtensorMap a_map,
+    const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap c_map, int M,
+    int K, int N) {
+  gemm_nt_body_3(a_map, b_map, c_map, M, K, N);
+}
+
 extern "C" __global__ void
 __cluster_dims__(2, 1, 1)
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_nt_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap c_map, int M, int K, int N) {
-  gemm_nt_body(a_map, b_map, c_map, M, K, N);
+  gemm_nt_body_4(a_map, b_map, c_map, M, K, N);
 }
 
 extern "C" __global__ void
@@ -3079,7 +4361,7 @@ __cluster_dims__(2, 1, 1)
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_nt_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_nt_body_2(a_map, b_map, c, M, K, N);
+  gemm_nt_body_5(a_map, b_map, c, M, K, N);
 }
 
 extern "C" __global__ void
@@ -3087,7 +4369,7 @@ __cluster_dims__(2, 1, 1)
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_nt_kernel_copied(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_nt_body_2(a_map, b_map, c, M, K, N);
+  gemm_nt_body_5(a_map, b_map, c, M, K, N);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
@@ -3103,7 +4385,7 @@ gemm_nt_kernel_copy_2(const bf16_t* __restrict__ b, bf16_t* __restrict__ b_rows,
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nt_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_nt_body_3(a, b, c, M, K, N);
+  gemm_nt_body_6(a, b, c, M, K, N);
 }
 
 // kernel end
@@ -3156,8 +4438,83 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
   bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace) + (int64_t{M}
       * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256);
   if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256) > 0) {
-    if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 16)
-        && N % 8 == 0 && K >= 1 && M >= 1 && N >= 1) {
+    if (int64_t{K} * 2 % 64 == 0 && (int64_t{M} + 191) / 192 * ((int64_t{N}
+        + 159) / 160) <= 2147483647 && static_cast<int64_t>(((int64_t{M} + 191) / 192 * ((int64_t{N}
+        + 159) / 160) + 131) / 132 * 31776) * 51 < static_cast<int64_t>((((int64_t{M} + 127) / 128
+        + 1) / 2 * ((int64_t{N} + 255) / 256) + 65) / 66 * 33536) * 50 && ((int64_t{M} + 191) / 192
+        * ((int64_t{N} + 159) / 160) + 131) / 132 * 31776 <= ((int64_t{M} + 127) / 128
+        * ((int64_t{N} + 191) / 192) + 131) / 132 * 25536 && ((int64_t{M} + 191) / 192
+        * ((int64_t{N} + 159) / 160) + 131) / 132 * 31776 <= ((int64_t{M} + 127) / 128
+        * ((int64_t{N} + 127) / 128) + 131) / 132 * 17152 && host_is_aligned(a, 16) && K % 8 == 0
+        && host_is_aligned(b, 16) && host_is_aligned(c, 16) && N % 8 == 0 && K >= 1 && M >= 1
+        && N >= 1) {
+      int64_t ctas = (int64_t{M} + 191) / 192 * ((int64_t{N} + 159) / 160);
+      status = host_limit_to_resident(&ctas, 1, 1);
+      if (status != cudaSuccess) return status;
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 192}}, &gemm_nt_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap b_map{};
+      status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {int64_t{K} * 2}, {64, 160}}, &gemm_nt_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap c_map{};
+      status = host_tensor_map(&c_map, "c", {c, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_64B, 2, {N, M}, {int64_t{N} * 2}, {32, 16}}, &gemm_nt_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch(gemm_nt_kernel_even_192x160, {ctas, 512, 231424}, stream, a_map, b_map,
+          c_map, M, K, N);
+    } else if (int64_t{K} * 2 % 64 == 0 && (int64_t{M} + 127) / 128 * ((int64_t{N}
+        + 191) / 192) <= 2147483647 && static_cast<int64_t>(((int64_t{M} + 127) / 128 * ((int64_t{N}
+        + 191) / 192) + 131) / 132 * 25536) * 51 < static_cast<int64_t>((((int64_t{M} + 127) / 128
+        + 1) / 2 * ((int64_t{N} + 255) / 256) + 65) / 66 * 33536) * 50 && ((int64_t{M} + 127) / 128
+        * ((int64_t{N} + 191) / 192) + 131) / 132 * 25536 <= ((int64_t{M} + 127) / 128
+        * ((int64_t{N} + 127) / 128) + 131) / 132 * 17152 && host_is_aligned(a, 16) && K % 8 == 0
+        && host_is_aligned(b, 16) && host_is_aligned(c, 16) && N % 8 == 0 && K >= 1 && M >= 1
+        && N >= 1) {
+      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 191) / 192);
+      status = host_limit_to_resident(&ctas, 1, 1);
+      if (status != cudaSuccess) return status;
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 128}}, &gemm_nt_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap b_map{};
+      status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {int64_t{K} * 2}, {64, 192}}, &gemm_nt_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap c_map{};
+      status = host_tensor_map(&c_map, "c", {c, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, M}, {int64_t{N} * 2}, {64, 16}}, &gemm_nt_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch(gemm_nt_kernel_even_128x192, {ctas, 384, 198656}, stream, a_map, b_map,
+          c_map, M, K, N);
+    } else if (int64_t{K} * 2 % 64 == 0 && (int64_t{M} + 127) / 128 * ((int64_t{N}
+        + 127) / 128) <= 2147483647 && static_cast<int64_t>(((int64_t{M} + 127) / 128 * ((int64_t{N}
+        + 127) / 128) + 131) / 132 * 17152) * 51 < static_cast<int64_t>((((int64_t{M} + 127) / 128
+        + 1) / 2 * ((int64_t{N} + 255) / 256) + 65) / 66 * 33536) * 50 && host_is_aligned(a, 16)
+        && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 16) && N % 8 == 0 && K >= 1
+        && M >= 1 && N >= 1) {
+      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128);
+      status = host_limit_to_resident(&ctas, 1, 1);
+      if (status != cudaSuccess) return status;
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 128}}, &gemm_nt_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap b_map{};
+      status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {int64_t{K} * 2}, {64, 128}}, &gemm_nt_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap c_map{};
+      status = host_tensor_map(&c_map, "c", {c, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, M}, {int64_t{N} * 2}, {64, 16}}, &gemm_nt_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch(gemm_nt_kernel_even_128x128, {ctas, 384, 231424}, stream, a_map, b_map,
+          c_map, M, K, N);
+    } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c,
+        16) && N % 8 == 0 && K >= 1 && M >= 1 && N >= 1) {
       int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;

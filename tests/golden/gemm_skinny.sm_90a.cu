@@ -338,6 +338,12 @@ __device__ __forceinline__ Vector<To, N> convert_vector(const Vector<From, N>& v
   return a / b + (a % b > 0 ? 1 : 0);
 }
 
+/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
+/// registers over the loop in front.
+[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
+  asm volatile("" : "+r"(number));
+}
+
 /// Row of tile `number` of rows x columns ones that are taken in groups of kRows rows, each swept
 /// along the columns. The last group has the rows that are left.
 template <int kRows>
@@ -774,6 +780,18 @@ struct alignas(8) SharedBarrier {
   asm volatile("griddepcontrol.wait;" : : : "memory");
 }
 
+/// All warps of a warpgroup: keeps kCount registers a thread (a multiple of 8), gives others back.
+template <int kCount>
+__device__ __forceinline__ void registers_give() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(kCount));
+}
+
+/// All warps of a warpgroup: waits until it has kCount registers a thread (a multiple of 8).
+template <int kCount>
+__device__ __forceinline__ void registers_take() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(kCount));
+}
+
 /// True in one lane of a warp whose lanes are all here.
 [[maybe_unused]] __device__ __forceinline__ bool is_elected() {
   uint32_t elected;
@@ -1023,12 +1041,6 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
       }
     }
   }
-}
-
-/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
-/// registers over the loop in front.
-[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
-  asm volatile("" : "+r"(number));
 }
 
 /// A place in a ring of kSlots slots; the parity changes with every round.
@@ -1374,6 +1386,153 @@ cudaError_t host_launch_early(void (*kernel)(Parameters...), host_Grid grid, cud
 __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
     const CUtensorMap& a_map, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 16;
+  constexpr int BN = 256;
+  constexpr int BK = 64;
+  constexpr int kStepsI = 2;
+  constexpr int kWidthI = 2;
+  constexpr int kStepsJPair = 4;
+  constexpr int kWidthJPair = 2;
+  constexpr int kStepsITurned = 2;
+  constexpr int kStepsJ = 4;
+  struct Shared {
+    PanelTile<bf16_t, 16, 64> a_tiles[6];
+    PanelTile<bf16_t, 64, 256> b_tiles[6];
+    SharedBarrier a_b_full[6];
+    SharedBarrier a_b_free[6];
+  };
+  Shared& shared = dynamic_shared_aligned<Shared>();
+  launch_dependents();
+  const int thread = static_cast<int>(threadIdx.x);
+  int i_turned_first = thread / 4 % 8;
+  int j_pair_first = thread / 128 % 2 * 128 + thread / 32 % 4 * 16 + thread % 4 * 2;
+  if (thread == 256) {
+    const int j_tile = static_cast<int>(blockIdx.x);
+    const int i_tile = 0;
+    tensor_ahead(a_map, 0, BM * i_tile);
+    #pragma unroll
+    for (int col = 0; col < 256; col += 64) {
+      tensor_ahead(b_map, BN * j_tile + col, 0);
+    }
+  }
+  if (thread == 0) {
+    for (int slot = 0; slot < 6; ++slot) {
+      barrier_init(shared.a_b_full[slot], 1);
+    }
+    for (int slot = 0; slot < 6; ++slot) {
+      barrier_init(shared.a_b_free[slot], 8);
+    }
+    barrier_init_fence();
+  }
+  wait_prerequisites();
+  __syncthreads();  // the barriers are ready
+  if (thread >= 256) {
+    registers_give<40>();
+    if (thread / 32 == 8 && is_elected()) {
+      RingPlace<6> a_b_ring{0, 1};
+
+      // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
+      const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
+          BN); item += static_cast<int>(gridDim.x)) {
+        const int j_tile = item;
+        const int i_tile = 0;
+
+        // gemm_skinny.tile:7  for k in range(K by BK):
+        for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+          // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
+          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
+          barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 34816);
+          #pragma unroll
+          for (int col = 0; col < 256; col += 64) {
+            tensor_load_hinted(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
+                shared.a_b_full[a_b_ring.slot], b_policy, BN * j_tile + col, BK * k_tile);
+          }
+          tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, 0), a_map,
+              shared.a_b_full[a_b_ring.slot], BK * k_tile, BM * i_tile);
+          a_b_ring.advance();
+        }
+      }
+    }
+  } else {
+    registers_take<232>();
+    RingPlace<6> a_b_ring{0, 0};
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
+        BN); item += static_cast<int>(gridDim.x)) {
+      // gemm_skinny.tile:7  for k in range(K by BK):
+      Vector<float, kWidthI> acc[kStepsJ][kStepsI];
+      for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
+
+        // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
+        wgmma_fence();
+        {
+          const int row_first = uniform_int(thread / 128) * 128;
+          #pragma unroll
+          for (int k_at = 0; k_at < 64; k_at += 16) {
+            #pragma unroll
+            for (int mt = 0; mt < 2; ++mt) {
+              const uint64_t a_matrix = mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at,
+                  row_first + mt * 64);
+              wgmma_m64n16k16_bf16<1, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
+                  k_major_descriptor(shared.a_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
+                  || k_at > 0);
+            }
+          }
+        }
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (k_tile > 0) {
+          if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
+        }
+        a_b_ring.advance();
+      }
+      renew(i_turned_first);
+      renew(j_pair_first);
+      const int j_tile = item;
+      const int i_tile = 0;
+
+      // gemm_skinny.tile:7  for k in range(K by BK):
+      wgmma_wait<0>();
+      settle(acc);
+      if (lane_id() == 0) barrier_arrive(shared.a_b_free[a_b_ring.previous()]);
+      const int i_turned_end = M - BM * i_tile;
+      const int j_pair_end = N - BN * j_tile;
+
+      // gemm_skinny.tile:9  c[i, j] = acc
+      bf16_t* const c_at = c + int64_t{N} * BM * i_tile + int64_t{BN} * j_tile;
+      Vector<bf16_t, kWidthI> c_out[kStepsJ][kStepsI];
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          Vector<float, kWidthI> c_out_wide;
+          #pragma unroll
+          for (int i_sub = 0; i_sub < kWidthI; ++i_sub) {
+            c_out_wide[i_sub] = acc[j_step][i_step][i_sub];
+          }
+          c_out[j_step][i_step] = convert_vector<bf16_t>(c_out_wide);
+        }
+      }
+      #pragma unroll
+      for (int i_turned_step = 0; i_turned_step < kStepsITurned; ++i_turned_step) {
+        const int i_turned_at = i_turned_first + i_turned_step * 8;
+        #pragma unroll
+        for (int j_pair_step = 0; j_pair_step < kStepsJPair; ++j_pair_step) {
+          const int j_pair_at = j_pair_first + j_pair_step / 2 * 64 + j_pair_step % 2 * 8;
+          const Vector<bf16_t, kWidthJPair> c_line = transpose_block(
+              c_out[j_pair_step][i_turned_step]);
+          if (i_turned_at < i_turned_end && j_pair_at < j_pair_end) {
+            store_aligned(c_at + int64_t{N} * i_turned_at + j_pair_at, c_line);
+          }
+        }
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
+    const CUtensorMap& a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+  constexpr int BM = 16;
   constexpr int BN = 64;
   constexpr int BK = 128;
   constexpr int kStepsI = 2;
@@ -1444,9 +1603,6 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
     RingPlace<8> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x)) {
-      const int j_tile = item;
-      const int i_tile = 0;
-
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthI> acc[kStepsJ][kStepsI];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -1475,6 +1631,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
       }
       renew(i_turned_first);
       renew(j_pair_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       wgmma_wait<0>();
@@ -1515,7 +1673,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
   }
 }
 
-__device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
+__device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
     const CUtensorMap& a_map, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 16;
   constexpr int BN = 64;
@@ -1585,9 +1743,6 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
     RingPlace<8> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x)) {
-      const int j_tile = item;
-      const int i_tile = 0;
-
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthI> acc[kStepsJ][kStepsI];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -1616,6 +1771,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
       }
       renew(i_first);
       renew(j_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       wgmma_wait<0>();
@@ -1666,7 +1823,7 @@ __device__ __forceinline__ void gemm_skinny_nn_copy_body_2(const bf16_t* __restr
   copy_row<8, 8, 4, 128>(b_rows, b, row, K, N, part * 512 + thread);
 }
 
-__device__ __forceinline__ void gemm_skinny_nn_body_3(const bf16_t* __restrict__ a,
+__device__ __forceinline__ void gemm_skinny_nn_body_4(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ b, bf16_t* __restrict__ c, int M, int K, int N) {
   constexpr int BM = 16;
   constexpr int BN = 64;
@@ -1930,22 +2087,28 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const bf16_t* __restrict__
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
-gemm_skinny_nn_kernel(const __grid_constant__ CUtensorMap b_map,
+extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
+gemm_skinny_nn_kernel_wide(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
   gemm_skinny_nn_body(b_map, a_map, c, M, K, N);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
-gemm_skinny_nn_kernel_any_out(const __grid_constant__ CUtensorMap b_map,
+gemm_skinny_nn_kernel(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
   gemm_skinny_nn_body_2(b_map, a_map, c, M, K, N);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+gemm_skinny_nn_kernel_any_out(const __grid_constant__ CUtensorMap b_map,
+    const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+  gemm_skinny_nn_body_3(b_map, a_map, c, M, K, N);
+}
+
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 gemm_skinny_nn_kernel_copied(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_skinny_nn_body_2(b_map, a_map, c, M, K, N);
+  gemm_skinny_nn_body_3(b_map, a_map, c, M, K, N);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
@@ -1963,7 +2126,7 @@ gemm_skinny_nn_kernel_copy_2(const bf16_t* __restrict__ b, bf16_t* __restrict__ 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nn_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
-  gemm_skinny_nn_body_3(a, b, c, M, K, N);
+  gemm_skinny_nn_body_4(a, b, c, M, K, N);
 }
 
 // kernel end
@@ -2019,7 +2182,27 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
   bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace) + (int64_t{M}
       * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256);
   if ((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64) > 0) {
-    if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
+    if ((int64_t{M} + 15) / 16 * ((int64_t{N} + 255) / 256) * 4 >= ((int64_t{M} + 15) / 16
+        * ((int64_t{N} + 255) / 256) + 131) / 132 * 396 && (int64_t{M} + 15) / 16 * ((int64_t{N}
+        + 255) / 256) <= 2147483647 && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b,
+        16) && N % 8 == 0 && host_is_aligned(c, 4) && K >= 1 && M >= 1 && N >= 1) {
+      int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 255) / 256);
+      status = host_limit_to_resident(&ctas, 1, 1);
+      if (status != cudaSuccess) return status;
+      ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 255) / 256), ctas, 1);
+      CUtensorMap b_map{};
+      status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 64}},
+          &gemm_skinny_nn_sentence);
+      if (status != cudaSuccess) return status;
+      CUtensorMap a_map{};
+      status = host_tensor_map(&a_map, "a", {a, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
+          &gemm_skinny_nn_sentence);
+      if (status != cudaSuccess) return status;
+      status = host_launch_early(gemm_skinny_nn_kernel_wide, {ctas, 384, 210944}, stream, b_map,
+          a_map, static_cast<bf16_t*>(c), M, K, N);
+    } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 4) && K >= 1 && M >= 1 && N >= 1) {
       int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64);
       status = host_limit_to_resident(&ctas, 1, 1);
@@ -2178,9 +2361,6 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
     RingPlace<8> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x)) {
-      const int j_tile = item;
-      const int i_tile = 0;
-
       // gemm_skinny.tile:20  for k in range(K by BK):
       Vector<float, kWidthI> acc[kStepsJ][kStepsI];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2209,6 +2389,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
       }
       renew(i_turned_first);
       renew(j_pair_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2325,9 +2507,6 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
     RingPlace<8> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x)) {
-      const int j_tile = item;
-      const int i_tile = 0;
-
       // gemm_skinny.tile:20  for k in range(K by BK):
       Vector<float, kWidthI> acc[kStepsJ][kStepsI];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2356,6 +2535,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
       }
       renew(i_first);
       renew(j_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       wgmma_wait<0>();

@@ -338,6 +338,12 @@ __device__ __forceinline__ Vector<To, N> convert_vector(const Vector<From, N>& v
   return a / b + (a % b > 0 ? 1 : 0);
 }
 
+/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
+/// registers over the loop in front.
+[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
+  asm volatile("" : "+r"(number));
+}
+
 /// Row of tile `number` of rows x columns ones that are taken in groups of kRows rows, each swept
 /// along the columns. The last group has the rows that are left.
 template <int kRows>
@@ -1325,12 +1331,6 @@ __device__ __forceinline__ void settle(Vector<T, N> (&registers)[kRows][kCols]) 
   }
 }
 
-/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
-/// registers over the loop in front.
-[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
-  asm volatile("" : "+r"(number));
-}
-
 /// A place in a ring of kSlots slots; the parity changes with every round.
 template <int kSlots>
 struct RingPlace {
@@ -1371,17 +1371,18 @@ __device__ __forceinline__ void store_pair(T* p, T x, T y) {
   }
 }
 
-/// A warp's 16 rows of 128 bytes from registers of accumulators' shape (`top`, and `bottom` eight
-/// rows below, or, where they are kPaired, the rows between them) to shared memory.
+/// A warp's 16 rows of 128 or 64 bytes from registers of accumulators' shape (`top`, and `bottom`
+/// eight rows below, or, where they are kPaired, the rows between them) to shared memory.
 template <bool kPaired = false, class T, int kCols>
 __device__ __forceinline__ void pack_chunk(PanelTile<T, 16, kCols>& chunk,
                                            const Vector<T, 2>* top, const Vector<T, 2>* bottom) {
-  static_assert(sizeof(T) * kCols == 128 && sizeof(T) >= 2, "elements of 16 or 32 bits");
+  static_assert(sizeof(T) >= 2, "elements of 16 or 32 bits");
+  static_assert(PanelTile<T, 16, kCols>::kPanel == kCols && kCols % 16 == 0, "one panel");
   constexpr int kStride = kPaired ? 2 : 1, kBelow = kPaired ? 1 : 8;
   const int lane = lane_id();
   if constexpr (sizeof(T) == 2) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kCols / 16; ++j) {
       uint32_t words[4];
       memcpy(&words[0], &top[2 * j], 4);
       memcpy(&words[1], &bottom[2 * j], 4);
@@ -1934,9 +1935,6 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
     RingPlace<4> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x)) {
-      const int j_tile = item;
-      const int i_tile = 0;
-
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -1966,6 +1964,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
         a_b_ring.advance();
       }
       renew(i_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2094,10 +2094,6 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
     int c_col = 0;
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
-      const int j_tile = item;
-      const int i_tile_pair = 0;
-      const int i_tile = i_tile_pair * 2 + rank;
-
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2137,6 +2133,9 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
             + 64, c_row);
       }
+      const int j_tile = item;
+      const int i_tile_pair = 0;
+      const int i_tile = i_tile_pair * 2 + rank;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2257,8 +2256,6 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x) / 2) {
       const bool more = item + static_cast<int>(gridDim.x) / 2 < ceil_div(M, BM) * ceil_div(N, BN);
-      const int j_tile = item;
-      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
@@ -2298,6 +2295,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
         a_b_ring.advance();
       }
       renew(i_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2445,8 +2444,6 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const CUtensorMap& b_map,
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x) / 2) {
       const bool more = item + static_cast<int>(gridDim.x) / 2 < ceil_div(M, BM) * ceil_div(N, BN);
-      const int j_tile = item;
-      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
@@ -2487,6 +2484,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const CUtensorMap& b_map,
       }
       renew(i_first);
       renew(j_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2623,8 +2622,6 @@ __device__ __forceinline__ void gemm_skinny_nn_body_5(const CUtensorMap& b_map,
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x) / 2) {
       const bool more = item + static_cast<int>(gridDim.x) / 2 < ceil_div(M, BM) * ceil_div(N, BN);
-      const int j_tile = item;
-      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
@@ -2665,6 +2662,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_5(const CUtensorMap& b_map,
       }
       renew(i_first);
       renew(j_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:7  for k in range(K by BK):
       wgmma_wait<0>();
@@ -3320,9 +3319,6 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
     RingPlace<4> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x)) {
-      const int j_tile = item;
-      const int i_tile = 0;
-
       // gemm_skinny.tile:20  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -3352,6 +3348,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
         a_b_ring.advance();
       }
       renew(i_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       wgmma_wait<0>();
@@ -3472,10 +3470,6 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
     int c_col = 0;
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
-      const int j_tile = item;
-      const int i_tile_pair = 0;
-      const int i_tile = i_tile_pair * 2 + rank;
-
       // gemm_skinny.tile:20  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -3515,6 +3509,9 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
             + 64, c_row);
       }
+      const int j_tile = item;
+      const int i_tile_pair = 0;
+      const int i_tile = i_tile_pair * 2 + rank;
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       wgmma_wait<0>();
@@ -3629,8 +3626,6 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& b_map,
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x) / 2) {
       const bool more = item + static_cast<int>(gridDim.x) / 2 < ceil_div(M, BM) * ceil_div(N, BN);
-      const int j_tile = item;
-      const int i_tile = 0;
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
@@ -3670,6 +3665,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& b_map,
         a_b_ring.advance();
       }
       renew(i_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       wgmma_wait<0>();
@@ -3811,8 +3808,6 @@ __device__ __forceinline__ void gemm_skinny_nt_body_4(const CUtensorMap& b_map,
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
         BN); item += static_cast<int>(gridDim.x) / 2) {
       const bool more = item + static_cast<int>(gridDim.x) / 2 < ceil_div(M, BM) * ceil_div(N, BN);
-      const int j_tile = item;
-      const int i_tile = 0;
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
@@ -3853,6 +3848,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body_4(const CUtensorMap& b_map,
       }
       renew(i_first);
       renew(j_first);
+      const int j_tile = item;
+      const int i_tile = 0;
 
       // gemm_skinny.tile:20  for k in range(K by BK):
       wgmma_wait<0>();

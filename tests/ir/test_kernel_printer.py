@@ -21,7 +21,7 @@ def printed(file: str, kernel: str, arch: str, **defines: str) -> list[str]:
 
 
 def test_roles_with_rings_and_maps() -> None:
-    lines = printed("gemm.tile", "gemm_nt", "sm_90a")
+    lines = printed("gemm.tile", "gemm_nt", "sm_90a", BM="128", BN="256", BK="64")
     stripped = [line.strip() for line in lines]
     assert "map a_map of a box 128 x 64 swizzle 128" in stripped
     assert "tile a_tiles bf16[128, 64] slots 4" in stripped

@@ -123,7 +123,10 @@ def test_an_asynchronous_variant_says_what_its_roles_do() -> None:
     found = compile_file(
         str(SAMPLES / "gemm.tile"), kernel="gemm_nn", archs=("sm_90a",), stop="kernel-ir"
     )
-    fast, any_out, copied, general = found.kernels[0].manifest["targets"]["sm_90a"]
+    even, _, _, fast, any_out, copied, general = found.kernels[0].manifest["targets"]["sm_90a"]
+    assert even["tiles"] == {"BM": 192, "BN": 160, "BK": 64}
+    assert even["roles"]["consumers"]["warpgroups"] == 3
+    assert "bulk store" in even["departures"][0]["transport"]
     assert fast["roles"]["producer"] == {"threads": 128, "working": 1, "registers": 40}
     assert fast["roles"]["consumers"]["warpgroups"] == 2
     (channel,) = fast["channels"]

@@ -17,6 +17,7 @@ from tests.passes.test_schedule import ATTENTION, changed
 from tilec.compiler import compile_file
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
+from tilec.ir.dtypes import BF16
 from tilec.passes.asynchronous import Asynchronous
 
 PRODUCT = """kernel k[BM = 64, BN = 64, BK = 32](a: bf16[M, K], b: bf16[K, N]) -> c: bf16[M, N]:
@@ -169,6 +170,30 @@ def test_what_is_not_shared(tmp_path: Path) -> None:
     assert sharing is not None and sharing.digit.name == "j"
 
 
+# ---- instances
+
+
+@pytest.mark.parametrize(
+    ("text", "behind"),
+    [
+        (PRODUCT, True),
+        (product(("(a:", "(d: bf16[N], a:"), ("= acc", "= acc + d[j]")), True),
+        # what the loop reads
+        (product(("range(K by BK)", "range(0 : min(K, i.stop) by BK)")), False),
+    ],
+)
+def test_trip_numbers_are_divided_out_while_a_product_is_under_way(
+    text: str, behind: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(text, encoding="utf-8")
+    found = compile_file(str(path), archs=("sm_90a",)).cu
+    consumer = found[found.index("a_b_ring{0, 0};") :]
+    loop, wait = (consumer.index(x) for x in ("for (int k_tile", "wgmma_wait<0>();"))
+    (first, *_) = (m.start() for m in re.finditer(r"const int i_tile = ", consumer))
+    assert loop < first < wait if behind else first < loop
+
+
 # ---- tiles that leave
 
 LEAVING = {
@@ -185,7 +210,8 @@ LEAVING = {
     "wide elements, as many as accumulators": (product(("c: bf16", "c: f32"), ("BM = 64, BN = 64", "BM = 128, BN = 256")), False),
     "wide elements across": (product(("b: bf16[K, N]", "b: f8e4m3[K, N]"), ("a: bf16", "a: f8e4m3"), ("c: bf16", "c: f32")), False),
     "bytes": (product(("c: bf16", "c: f8e4m3")), None),
-    "few columns": (product(("BN = 64", "BN = 32")), None),
+    "half as many columns as a chunk's": (product(("BN = 64", "BN = 32")), True),
+    "few columns": (product(("BN = 64", "BN = 16")), None),
     "a bound inside": (product(("(a: bf16[M, K]", "(n: i32, a: bf16[M, K]"), ("c[i, j]", "c[span(i.start, BM, until=n), j]"), ("= acc", "= acc")), None),
     "half a tile": (product(("bf16[M, N]", "bf16[M, N, 2]"), ("c[i, j]", "c[i, j, 1]")), None),
 }  # fmt: skip
@@ -196,6 +222,29 @@ def test_which_tiles_leave_in_the_next_instance(name: str, tmp_path: Path) -> No
     text, deferred = LEAVING[name]
     departure = form_of(text, tmp_path).departure
     assert (None if departure is None else departure.deferred) == deferred
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "depth"),
+    [("bf16", 128, 64), ("bf16", 160, 32), ("bf16", 96, 32), ("f32", 64, 32), ("f32", 48, 16)],
+)
+def test_chunks_are_as_wide_as_whole_ones_can_be(
+    dtype: str, columns: int, depth: int, tmp_path: Path
+) -> None:
+    text = product(("c: bf16", f"c: {dtype}"), ("BN = 64", f"BN = {columns}"))
+    departure = form_of(text, tmp_path).departure
+    assert departure is not None and departure.depth == depth
+
+
+@pytest.mark.parametrize(("panels", "slots"), [(5, 4), (3, 2), (4, 4), (5, 2), (2, 2), (1, 1)])
+def test_a_chunk_waits_for_the_last_one_that_had_its_slot(panels: int, slots: int) -> None:
+    buffer = a.PanelBuffer("chunks", BF16, 16, 32, slots)
+    source = k.Fragment("out", BF16, ())
+    sent = a.SendChunks(source, buffer, "map", (), 0, 1, 1, panels, 32, slots)
+    order = [n for _ in range(3) for n in range(panels)]
+    for at, number in enumerate(order[2 * panels :], 2 * panels):
+        before = max(x for x in range(at) if order[x] % slots == number % slots)
+        assert sent.others(number) == at - before - 1
 
 
 # ---- turns

@@ -72,6 +72,39 @@ def test_the_consumed_axis_is_counted_in_bytes(name: str, deep: int, tmp_path: P
     assert tiles(few, tmp_path) == [16, 64, 2 * deep]
 
 
+@pytest.mark.parametrize(
+    ("rows", "b", "right", "wide"),
+    [
+        (8, "bf16[K, N]", "b[k, j]", True),
+        (32, "bf16[K, N]", "b[k, j]", True),
+        (8, "bf16[N, K]", "b[j, k].T", False),
+        (64, "bf16[N, K]", "b[j, k].T", True),
+    ],
+)
+def test_wide_tiles_read_longer_runs_of_memory(
+    rows: int, b: str, right: str, wide: bool, tmp_path: Path
+) -> None:
+    text = BOUNDED.replace("b: bf16[K, N]", f"b: {b}").replace("@ b[k, j]", f"@ {right}")
+    path = tmp_path / "k.tile"
+    path.write_text(text, encoding="utf-8")
+    program = Program(path, None, {"ROWS": rows})
+    sizes = {low.name: dict(low.constants) for low in program.kernel.lowered["sm_90a"]}
+    assert ("k_kernel_wide" in sizes) is wide
+    if wide:
+        assert [sizes["k_kernel_wide"][n] for n in ("BM", "BN", "BK")] == [rows, 256, 64]
+    # 112 tiles for 132 multiprocessors, and 32
+    for columns, filled in ((28672, True), (8192, False)):
+        (launched,) = program.launched({"M": 1, "N": columns, "K": 8192})
+        assert (launched == "k_kernel_wide") is (wide and filled)
+
+
+def test_wide_tiles_of_few_rows_verify(tmp_path: Path) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(BOUNDED, encoding="utf-8")
+    ran = Program(path, None, {"ROWS": 8}).run({"M": 3, "N": 99 * 256 - 8, "K": 72}, checked=False)
+    assert ran.launched == ("k_kernel_wide",)
+
+
 # ---- operand swap
 
 
@@ -225,7 +258,7 @@ def test_kernels_that_begin_early_wait_before_they_touch_memory(tmp_path: Path) 
     text = compiled.cu[compiled.cu.index("// kernel begin") : compiled.cu.index("// kernel end")]
     bodies = text.split("__device__ __forceinline__ void k_body")[1:]
     early = [body for body in bodies if "wait_prerequisites();" in body]
-    assert len(early) == 2 and len(bodies) == 3
+    assert len(early) == 3 and len(bodies) == 4
     for body in early:
         waited = body.index("wait_prerequisites();")
         # all threads meet behind it, and nothing is read or written in front of it
@@ -235,6 +268,7 @@ def test_kernels_that_begin_early_wait_before_they_touch_memory(tmp_path: Path) 
     flags = {low.name: low.early for low in kernel.lowered["sm_90a"]}
     products = {name: early for name, early in flags.items() if "copy" not in name}
     assert products == {
+        "k_kernel_wide": True,
         "k_kernel": True,
         "k_kernel_any_out": True,
         "k_kernel_copied": True,

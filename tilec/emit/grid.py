@@ -66,9 +66,9 @@ def instance_loop(
     words: Collection[str],
     keep: bool = True,
     rotated: bool = False,
-) -> list[str]:
-    """The head of the loop over the instances of a CTA, or of its cluster, what stands before it, and what it declares. Without
-    `keep` no register holds a divisor from one instance to the next: each makes its own. `rotated`: the places in a round rotate."""
+) -> tuple[list[str], list[str]]:
+    """The head of the loop over the instances of a CTA, or of its cluster, with what stands before it; and the lines that declare an
+    instance's trip numbers, where they are first asked for. Without `keep` no register holds a divisor from one instance to the next: each makes its own. `rotated`: the places in a round rotate."""
     number, first, step = "item", _worker(kernel), _workers(kernel)
     walked, words, tail = _of_clusters(kernel, words)
     grid, instances = walked.grid, walked.instances
@@ -107,8 +107,8 @@ def instance_loop(
             found = [f"const bool more = {number} + {step} < {total};"]
     if keep:
         kept = [f"const IntDivisor {name} = int_divisor({of});" for name, of in divisors.items()]
-        return [*kept, *prepared, *before, head, *found, *lines, *tail]
-    return [*before, head, *prepared, *found, *_anew(divisors), *lines, *tail]
+        return [*kept, *prepared, *before, head, *found], [*lines, *tail]
+    return [*before, head, *prepared, *found], [*_anew(divisors), *lines, *tail]
 
 
 def _anew(divisors: dict[str, str]) -> list[str]:

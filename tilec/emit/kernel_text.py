@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -144,19 +144,23 @@ class KernelWriter:
             case k.IfUniform() | w.IfWhole() | k.IfAnyLane():
                 text = macro(op, self, self.block(op.then), self.block(op.otherwise))
             case a.Instances():
-                inner = self.block(op.body)
-                words = set(re.findall(r"\w+", inner))
+                parts = [self.op(inner) for inner in op.body]
+                words = set(re.findall(r"\w+", "\n".join(parts)))
+                numbers: list[str] = []
                 if op.tickets is not None:
-                    lines = drawn_loop(self.kernel, self.renderer, words, op)
+                    around = drawn_loop(self.kernel, self.renderer, words, op)
                 else:
-                    lines = instance_loop(self.kernel, self.renderer, words, op.keep, op.rotated)
-                around = "\n".join(lines)
-                text = macro(op, self, around, inner)
+                    around, numbers = instance_loop(
+                        self.kernel, self.renderer, words, op.keep, op.rotated
+                    )
+                at = _first_asked(op, parts, numbers)
+                inner = "\n".join([*parts[:at], *numbers, *parts[at:]])
+                text = macro(op, self, "\n".join(around), inner)
             case e.InstanceQueue():
                 inner = self.block(op.body)
                 words = set(re.findall(r"\w+", inner))
-                around = "\n".join(queue_loop(self.kernel, self.renderer, words))
-                text = macro(op, self, around, inner)
+                around = queue_loop(self.kernel, self.renderer, words)
+                text = macro(op, self, "\n".join(around), inner)
             case a.Roles():
                 producer, consumer = self.block(op.producer), self.block(op.consumer)
                 by_warpgroup = "warpgroup" in re.findall(r"\w+", consumer)
@@ -497,6 +501,20 @@ class KernelWriter:
                 formats.append("%lld")
                 arguments.append(f"static_cast<long long>({text})")
         return ", ".join(['"' + " ".join(formats) + '\\n"', *arguments])
+
+
+def _first_asked(op: a.Instances, parts: Sequence[str], numbers: Sequence[str]) -> int:
+    """Where in an instance its trip numbers are declared: at its start, or, where nothing reads them before a loop is done, behind it, in
+    front of a wait for its products: the divisions take as long as many other instructions, and are done meanwhile."""
+    names = set(re.findall(r"\b(?:int|IntDivisor) (\w+) = ", "\n".join(numbers)))
+    asked = (n for n, part in enumerate(parts) if names & set(re.findall(r"\w+", part)))
+    at = next(asked, 0)
+    for before in range(at - 1, -1, -1):
+        if isinstance(op.body[before], a.WarpgroupWait):
+            return before
+        if isinstance(op.body[before], k.Loop):
+            return at
+    return 0
 
 
 def _split_head(ops: tuple[k.Op, ...]) -> tuple[tuple[k.Op, ...], tuple[k.Op, ...]]:

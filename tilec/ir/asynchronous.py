@@ -299,7 +299,7 @@ class RowsAnywhere:
 @dataclass(frozen=True)
 class SendChunks(Op):
     """Chunks of 16 rows of accumulators and `depth` columns of each warp, from registers of accumulators' shape through `buffer` (`under_way` slots
-    a warp) to the tensor of a map, or to the rows at `rows` by the warp's own stores: each as soon as the shared memory of the last but `under_way` has been read. Coordinates, fastest first, are
+    a warp) to the tensor of a map, or to the rows at `rows` by the warp's own stores: each as soon as its slot has been read. Coordinates, fastest first, are
     those of the warp's first element; rows of accumulators lie along `row_axis`, their columns along `col_axis`. `across`: the latter are the tensor's rows; `paired`: accumulators' rows are neighbours in pairs. `trip`: chunk n in trip `every` * n of the loop around; `trips`: those that came to no trip of so
     many, `least` at least; `only`: these, under one fence; none of them: all."""
 
@@ -331,6 +331,14 @@ class SendChunks(Op):
             return self.only
         all_chunks = range(self.blocks * self.panels)
         return tuple(n for n in all_chunks if self.trips is None or self.every * n >= self.least)
+
+    def others(self, number: int) -> int:
+        """Chunks that went out between this one and the last that had its slot, which is one of the tile before for the first ones."""
+        if number >= self.under_way:
+            return self.under_way - 1
+        chunks = self.blocks * self.panels
+        last = chunks - 1 - (chunks - 1 - number) % self.under_way
+        return chunks - 1 - last + number
 
 
 @dataclass(frozen=True)

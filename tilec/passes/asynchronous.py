@@ -42,30 +42,32 @@ WIDEST_PIECE = 256
 """Columns of one instruction."""
 PIECE_BESIDES = 26
 """Registers of a thread that ptxas wants for an instruction beside its accumulators (C7602 names the sum)."""
-CHUNK_ROWS, CHUNK_BYTES = 16, 2048
-"""What a warp sends at once: the rows of its accumulators, and of columns so many that each row has 128 bytes."""
-CHUNKS_UNDER_WAY = 2
-"""Chunks of a warp that have room in shared memory, where they come in pairs: the slots alternate from one to the next."""
+CHUNK_ROWS, CHUNK_WIDTHS = 16, (128, 64)
+"""What a warp sends at once: the rows of its accumulators, and of columns so many that each row has the first of these numbers of bytes
+that the tile is whole multiples of. Both are spans of a swizzle."""
+CHUNKS_UNDER_WAY = 4096
+"""Bytes of a warp's chunks that have room in shared memory: the slots take turns."""
 ROOM_BESIDES = 36
 """Registers of a consumer beside accumulators and what waits to leave (ptxas; more spill)."""
 
 
 @dataclass(frozen=True)
 class Departure:
-    """A tile of accumulators' shape that leaves in chunks of 16 rows and `depth` columns of each warp, by bulk copies, or, where rows of
-    the tensor begin anywhere, by the warp's own stores of whole rows. `deferred`: under the first trips of the next instance's loop;
-    `across`: rows of accumulators are the tensor's columns."""
+    """A tile of accumulators' shape that leaves in chunks of 16 rows and `depth` columns of elements of `bits`, of each warp, by bulk
+    copies, or, where rows of the tensor begin anywhere, by the warp's own stores of whole rows. `deferred`: under the first trips of the
+    next instance's loop; `across`: rows of accumulators are the tensor's columns."""
 
     store: t.Store
+    bits: int
     depth: int
     deferred: bool
     across: bool = False
     bulk: bool = True
 
     @property
-    def bits(self) -> int:
-        """Of an element."""
-        return CHUNK_BYTES * 8 // (CHUNK_ROWS * self.depth)
+    def slots(self) -> int:
+        """Chunks of a warp that have room in shared memory."""
+        return CHUNKS_UNDER_WAY * 8 // (CHUNK_ROWS * self.depth * self.bits)
 
     @property
     def anywhere(self) -> Departure:
@@ -212,7 +214,7 @@ def plan_asynchronous(
             room -= packed
     # without a fill accumulators are taken from the start, beside what waits to leave and what the epilogue reads
     unfilled = epilogue.words is not None and epilogue.words <= room
-    leaving = 4 * warpgroups * CHUNKS_UNDER_WAY * CHUNK_BYTES if departure else 0
+    leaving = 4 * warpgroups * CHUNKS_UNDER_WAY if departure else 0
     split = None
     if streams and sharing is None and not turned:
         split = plan_split(nest, axes, channels, products, streams, definitions, warpgroups, target)
@@ -287,10 +289,13 @@ def _departure(
             continue
         if box.inner != ((None, None), (None, None)):
             continue
-        depth = CHUNK_BYTES * 8 // (CHUNK_ROWS * tensor.dtype.bits)
-        whole = products.layouts[along.number].capacity % depth == 0
-        if whole and _all_present(op.value, box, facts):
-            return Departure(op, depth, False, products.swapped)
+        columns = products.layouts[along.number].capacity
+        bits = tensor.dtype.bits
+        # across, a chunk's rows are 16 elements whatever its depth
+        widths = CHUNK_WIDTHS[:1] if products.swapped else CHUNK_WIDTHS
+        depth = next((w * 8 // bits for w in widths if columns % (w * 8 // bits) == 0), 0)
+        if depth and _all_present(op.value, box, facts):
+            return Departure(op, bits, depth, False, products.swapped)
     return None
 
 

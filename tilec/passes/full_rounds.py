@@ -1,4 +1,5 @@
-"""Which launches take tiles of a stream that are so wide that only long sides have enough of them, or that a pair of CTAs brings.
+"""Which launches take tiles of a stream that are so wide that only long sides have enough of them, or that a pair of CTAs brings; those that
+take other tiles of a plain product: `even_rounds`.
 
 for j in parallel(N by 256):      N = 28672: 112 tiles, one round of CTAs that read as much as 132 can         N = 8192: 32 CTAs
 
@@ -9,6 +10,7 @@ A pair is faster than CTAs that share the consumed axis where its stream has a p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilec.ir import tile_ir as t
@@ -16,7 +18,8 @@ from tilec.ir.facts import Facts
 from tilec.ir.launch import AllOf, LaunchCondition, product
 from tilec.ir.requirements import INSTANCE_LIMIT
 from tilec.ir.symbolic import ceildiv
-from tilec.passes import wide_steps
+from tilec.passes import even_rounds, wide_steps
+from tilec.passes.even_rounds import Tiling
 from tilec.passes.reuse import Stream
 from tilec.passes.variants import Variant
 from tilec.targets.devices import REPRESENTATIVES
@@ -46,19 +49,25 @@ def has_policy(streams: tuple[Stream, ...], target: Target) -> tuple[LaunchCondi
     return tuple(t.HostOp("<=", (stream.bytes, limit)) for stream in streams)
 
 
-def chosen(
-    variant: Variant, other: t.Program, program: t.Program, target: Target
-) -> Variant | None:
-    """The first variant of another tiling of a program, launched where it is expected to be the fastest; None where that is not known."""
+def chosen(tiling: Tiling, behind: Sequence[Tiling], target: Target) -> Variant | None:
+    """The first variant of another tiling of a program, in front of those `behind` it, of which the first is the program's own, launched
+    where it is expected to be the fastest; None where that is not known."""
+    other, variant = tiling
+    own, *further = behind
     form = variant.asynchronous
     streams = form.streams if form is not None else ()
-    name, faster = "wide", wide_steps.faster(other, program, target)
-    if form is not None and streams and form.sharing is not None:
+    name: str
+    faster: tuple[LaunchCondition, ...] | None
+    if even_rounds.is_plain(own[1], other):
+        name, faster = even_rounds.name(other), even_rounds.faster(tiling, own, further, target)
+    elif form is not None and streams and form.sharing is not None:
         name, faster = "paired", has_policy(streams, target)
     elif streams:
-        faster = fills(other, target)
+        name, faster = "wide", fills(other, target)
+    else:
+        name, faster = "wide", wide_steps.faster(other, own[0], target)
     if faster is None:
         return None
-    own = variant.condition
-    condition = AllOf((*faster, *(own.parts if isinstance(own, AllOf) else (own,))))
-    return replace(variant, name=name, condition=condition)
+    condition = variant.condition
+    parts = condition.parts if isinstance(condition, AllOf) else (condition,)
+    return replace(variant, name=name, condition=AllOf((*faster, *parts)))

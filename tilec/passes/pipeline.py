@@ -40,6 +40,7 @@ from tilec.passes import (
     across,
     copies,
     eliminate_dead,
+    even_rounds,
     exchange,
     full_rounds,
     hoist,
@@ -170,7 +171,7 @@ def run(
         longer: list[tuple[Sym, Sym]] = []
         beside = [Form(program, nest, axes, placement, v) for v in variants]
         program, candidate = whole, given
-        preferred = _by_size(program, by_size, target) if forms else []
+        preferred = _by_size(forms[0], by_size, target) if forms else []
         for form in (*preferred, *forms, *beside):
             nest, placement, variant = form.nest, form.placement, form.variant
             done = lowered if forms and form is forms[0] else None
@@ -310,16 +311,17 @@ def _cleaned(program: t.Program, nest: t.Nest, snapshot: Snapshot = no_snapshot)
 
 
 def _by_size(
-    program: t.Program, tilings: tuple[tuple[t.Program, Candidate], ...], target: Target
+    own: Form, tilings: tuple[tuple[t.Program, Candidate], ...], target: Target
 ) -> list[Form]:
-    """The variants with other steps or tiles, each launched where the model says that it is the fastest one."""
-    found = []
-    for other, candidate in tilings if len(program.nests) == 1 else ():
-        forms, _ = asynchronous(other, _cleaned(other, other.nests[0]), target, candidate)
-        if not forms:
-            continue
-        chosen = full_rounds.chosen(forms[0].variant, other, program, target)
-        found += [replace(forms[0], variant=chosen)] if chosen is not None else []
+    """The variants with other steps or tiles, each launched where it is expected to be the fastest one."""
+    found: list[Form] = []
+    for other, candidate in reversed(tilings if len(own.program.nests) == 1 else ()):
+        given = even_rounds.given(own.variant, other, target)
+        forms, _ = asynchronous(other, _cleaned(other, other.nests[0]), given, candidate)
+        for form in forms[:1]:
+            behind = [(x.program, x.variant) for x in (own, *found)]
+            chosen = full_rounds.chosen((other, form.variant), behind, target)
+            found[:0] = [replace(form, variant=chosen)] if chosen is not None else []
     return found
 
 

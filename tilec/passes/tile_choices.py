@@ -7,8 +7,10 @@ A side that is known to be short: the other operand is read once, and its transp
     require M <= 128: as much of a as of b for each tile of 128 columns, twice as much for 64        BM = 128, BN = 128, BK = 64
         where b is not too large: a pair of CTAs has 64 rows each, and brings the same columns once  BM = 64, BN = 128, BK = 64
         where there are columns enough for all CTAs                                                  BM = 128, BN = 256, BK = 64
+    with as many columns, also for fewer rows, where memory runs along them: longer runs of it       BM = 16, BN = 256, BK = 64
 
-A plain product of warps, one that a loop adds up from operands that are loaded: `plan.product_tiles` ranks all sizes.
+A plain product of warps, one that a loop adds up from operands that are loaded: `plan.product_tiles` ranks all sizes. One of warpgroups has
+further ones beside the table's, which a launch takes where its other sizes suit them and all tiles have as many trips (`even_rounds`).
 
 The consumed axis: tables count 16-bit elements, and what matters are bytes. BK = 64 of bf16 is 128 of 8-bit elements, 32 of f32.
 """
@@ -52,9 +54,10 @@ def few_rows(program: t.Program, target: Target, by_size: bool = False) -> tuple
     of the program's products is short, or where its products differ."""
     if not target.stream_tiles:
         return ()
-    found: set[tuple[str, str, str, int]] = set()
+    found: set[tuple[str, str, str, int, bool]] = set()
     for nest in program.nests:
         bounds = _bounds(program, nest)
+        definitions = Definitions.of(nest.body)
         for op in all_ops(nest.body):
             if not isinstance(op, t.Dot) or op.out.type.rank != 2:
                 continue
@@ -63,13 +66,13 @@ def few_rows(program: t.Program, target: Target, by_size: bool = False) -> tuple
             for short, other in (sides, sides[::-1]):
                 bound = bounds.get(short)
                 if bound is not None and bound <= MOST_ROWS and bounds.get(other) is None:
-                    found.add((short, other, consumed, bound))
+                    found.add((short, other, consumed, bound, _runs_along(op, other, definitions)))
                     break
             else:
                 return ()
     if len(found) != 1:
         return ()
-    ((short, other, consumed, bound),) = found
+    ((short, other, consumed, bound, long_runs),) = found
     if not all((short, other, consumed)):
         return ()
     rows = max(LEAST_ROWS, 1 << (bound - 1).bit_length())
@@ -83,7 +86,7 @@ def few_rows(program: t.Program, target: Target, by_size: bool = False) -> tuple
     ]
     if by_size:
         tables = [
-            (rows, False, target.wide_stream_tiles if crowded else ()),
+            (rows, False, target.wide_stream_tiles if crowded or long_runs else ()),
             (rows // size, True, target.paired_stream_tiles if crowded else ()),
         ]
     return tuple(
@@ -94,34 +97,77 @@ def few_rows(program: t.Program, target: Target, by_size: bool = False) -> tuple
     )
 
 
+def _runs_along(op: t.Dot, name: str, definitions: Definitions) -> bool:
+    """Whether memory runs along the axis of an operand in steps of a tile size: wider tiles then read longer runs of it."""
+    for operand in (op.a, op.b):
+        while isinstance(inner := definitions.defining.get(operand.id), t.Rearrange):
+            operand = inner.arg
+        if isinstance(inner, t.Load) and _tile(inner.out.type.axes[-1].extent) == name:
+            return True
+    return False
+
+
 def warp_tiles(
     program: t.Program, target: Target, candidate: Candidate
 ) -> tuple[Mapping[str, int], ...]:
     """Choices of tile sizes of a plain product of warps by name, best first; () where a program's only product is no such one."""
+    plain = _plain_product(program)
+    if plain is None:
+        return ()
+    nest, names, bits = plain
+    bounds = _bounds(program, nest)
+    open_names = {n for n in names if candidate.origin.get(n) == "auto"}
+    fixed = {place: program.tiles[n] for place, n in enumerate(names) if n not in open_names}
+    sides = Sides(bounds.get(names[0]), bounds.get(names[1]), bits)
+    given = Given(fixed, candidate.warps, candidate.stages)
+    return tuple(dict(zip(names, tile, strict=True)) for tile in ranked(target, sides, given))
+
+
+def even_tiles(
+    program: t.Program, target: Target, candidate: Candidate
+) -> tuple[Mapping[str, int], ...]:
+    """Choices of tile sizes of a plain product of warpgroups by name for launches whose rounds they fill better; () where a program's
+    only product is no such one, has more trips in some tiles than in others, or its tiles or warps are given."""
+    plain = _plain_product(program)
+    if plain is None or any(candidate.origin.get(n) != "auto" for n in plain[1]):
+        return ()
+    if candidate.warps is not None:
+        return ()
+    nest, names, bits = plain
+    definitions = Definitions.of(nest.body)
+    loops = [op for op in all_ops(nest.body) if isinstance(op, t.For)]
+    trips = [loop.trips for loop in loops if running_sum(loop, definitions) is not None]
+    if any(v.kind not in ("dim", "scalar", "tile") for sym in trips for v in sym.variables):
+        return ()
+    return tuple(
+        dict(zip(names, (rows, columns, deep * TABLE_BITS // bits), strict=True))
+        for rows, columns, deep in target.even_tiles
+    )
+
+
+def _plain_product(program: t.Program) -> tuple[t.Nest, tuple[str, str, str], int] | None:
+    """The nest of a program's only product, where a loop does nothing but add it up from operands that are loaded; the names of the
+    tile sizes of its rows, its columns and the consumed axis, and the bits of an operand's element."""
     dots = [
         (nest, op) for nest in program.nests for op in all_ops(nest.body) if isinstance(op, t.Dot)
     ]
     if len(dots) != 1:
-        return ()
+        return None
     ((nest, op),) = dots
     definitions = Definitions.of(nest.body)
     consumed = consumed_axis(program)
     if consumed is None or op.out.type.rank != 2 or not _is_summed(nest, op, definitions):
-        return ()
+        return None
     for operand in (op.a, op.b):
         while isinstance(inner := definitions.defining.get(operand.id), t.Rearrange):
             operand = inner.arg
         if not isinstance(inner, t.Load) or inner.access.pointwise:
-            return ()
-    names = (*(_tile(op.out.type.axes[n].extent) for n in (0, 1)), consumed[0])
+            return None
+    rows, columns = (_tile(op.out.type.axes[n].extent) for n in (0, 1))
+    names = (rows, columns, consumed[0])
     if not all(names) or len(set(names)) < 3:
-        return ()
-    bounds = _bounds(program, nest)
-    open_names = {n for n in names if candidate.origin.get(n) == "auto"}
-    fixed = {place: program.tiles[n] for place, n in enumerate(names) if n not in open_names}
-    sides = Sides(bounds.get(names[0]), bounds.get(names[1]), consumed[1])
-    given = Given(fixed, candidate.warps, candidate.stages)
-    return tuple(dict(zip(names, tile, strict=True)) for tile in ranked(target, sides, given))
+        return None
+    return nest, names, consumed[1]
 
 
 def _is_summed(nest: t.Nest, op: t.Dot, definitions: Definitions) -> bool:

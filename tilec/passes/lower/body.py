@@ -397,9 +397,11 @@ class Body(AddressBuilder):
         names = self.context.names
         walk = packed.Walk(self.loads, self.elements, inside, self.context.out)
         form = self.context.variant.asynchronous
-        # accumulators leave no registers to widen into, but those of pairs that the producer has brought
-        if self.context.variant.products is None or (form is not None and form.brings):
-            packed.widen(walk, (*guards.element, *guards.vector), self.local_name)
+        # accumulators leave no registers to widen into, but those of a pair
+        if self.context.variant.products is None or form is not None:
+            vectors = (*guards.element, *guards.vector)
+            widest = 2 if form is not None and not form.brings else None
+            packed.widen(walk, vectors, self.local_name, widest)
         packed.prepare_divisors(walk, self.axes, names.unique)
         fused.multiply_out(walk, self.local_name)
         self.loads, self.elements = walk.loads, walk.elements

@@ -10,7 +10,7 @@ from tilec.ir import kernel_ir as k
 from tilec.ir.dtypes import F32, I32
 from tilec.ir.layouts import is_paired
 from tilec.ir.symbolic import Sym, Var
-from tilec.passes.asynchronous import CHUNK_ROWS, CHUNKS_UNDER_WAY, Departure
+from tilec.passes.asynchronous import CHUNK_ROWS, Departure
 from tilec.passes.boxes import TensorBox, tensor_box
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.lines import rounded_fragment
@@ -42,8 +42,7 @@ class Leaving:
         self.down, self.along = reversed(self.axes) if departure.across else self.axes
         self.blocks = self.down.layout.steps // 2
         self.panels = self.along.layout.capacity // departure.depth
-        paired = self.blocks * self.panels % CHUNKS_UNDER_WAY == 0
-        self.under_way = CHUNKS_UNDER_WAY if paired else 1
+        self.under_way = min(departure.slots, self.blocks * self.panels)
         slots = 4 * warpgroups * self.under_way
         sides = (CHUNK_ROWS, departure.depth)
         rows, cols = sides[::-1] if departure.across else sides
@@ -148,8 +147,9 @@ class Leaving:
                 context.out.append(k.Declare(self.fragment, None, span=store.span))
             # the accumulators and few chunks at a time are all that registers hold; those of one fence are sent together
             held = self.down.layout.steps * self.along.layout.capacity // 4
-            together = self.under_way if held <= FEW_ACCUMULATORS and self.departure.bulk else 1
             chunks = range(self.blocks * self.panels)
+            few = held <= FEW_ACCUMULATORS and len(chunks) % self.under_way == 0
+            together = self.under_way if few and self.departure.bulk else 1
             for first in chunks[::together]:
                 sent = tuple(chunks[first : first + together])
                 for number in sent if ready is None else ():

@@ -45,8 +45,14 @@ LONG_WALK = 64
 take registers for as long."""
 
 
-def widen(walk: Walk, guards: Sequence[k.Expr], name: Callable[[str], str]) -> None:
-    """Vectors all of whose uses for elements widen them are widened at once. `name` gives a free name."""
+def widen(
+    walk: Walk,
+    guards: Sequence[k.Expr],
+    name: Callable[[str], str],
+    widest: int | None = None,
+) -> None:
+    """Vectors all of whose uses for elements widen them are widened at once, those of `widest` elements at most. `name` gives a free
+    name."""
     if _operations((walk.elements, walk.inside)) > LONG_WALK:
         return
     raw: set[k.Fragment] = set()
@@ -56,6 +62,8 @@ def widen(walk: Walk, guards: Sequence[k.Expr], name: Callable[[str], str]) -> N
         if fragment in raw or not packs(fragment):
             continue
         fast = next(a for a in fragment.axes if a.vectorised)
+        if widest is not None and fast.layout.vector > widest:
+            continue
         wide = k.Fragment(name(f"{_stem(fragment.name)}_wide"), F32, (fast,), local=True)
         source, number = fragment, 0
         for op in walk.loads:
