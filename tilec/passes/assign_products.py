@@ -239,10 +239,22 @@ class ProductAssignment(Assignment):
         staged where it is used. And the bytes of one trip."""
         ring = 0
         fixed = 0
+        seen: set[int] = set()
+        root = self.products.root
+        looped = {
+            root(o.load.out.id)
+            for plan in self.products.plans.values()
+            for o in (plan.a, plan.b)
+            if isinstance(o, Staged) and o.load is not None and self._in_loop(o.load)
+        }
         for plan in self.products.plans.values():
             for operand in (plan.a, plan.b):
-                if not isinstance(operand, Staged):
+                if not isinstance(operand, Staged) or operand.source.id in seen:
                     continue
+                seen.add(operand.source.id)
+                if operand.load is not None and not self._in_loop(operand.load):
+                    if root(operand.load.out.id) in looped:
+                        continue  # a slot of the loop's ring
                 rows, cols = (
                     self.products.padded(self.axes, operand, plan, n)
                     for n in ((1, 0) if operand.turned else (0, 1))

@@ -157,10 +157,10 @@ def run(
             program, candidate = general
             (nest,) = program.nests
             nest = _cleaned(program, nest)
-        nest, axes = classify(program, nest)
-        placement = place(nest)
-        wanted = "auto" if candidate.mma == "wgmma" else candidate.mma
-        products = plan_products(nest, axes, target, candidate.warps, wanted)
+        planned = warp_fit.planned(program, nest, target, candidate)
+        nest, axes, placement, products = planned.parts
+        if planned.steps:
+            snapshot("schedule", replace(program, nests=(nest,)))
         if products is None:
             variants = assign(program, nest, axes, placement, target, candidate.warps)
         else:
@@ -171,7 +171,7 @@ def run(
         warnings += rereads(nest, axes, placement, variants)
         launches: list[Launch] = []
         longer: list[tuple[Sym, Sym]] = []
-        beside = [_Form(program, nest, axes, placement, v) for v in variants]
+        beside = [_Form(program, nest, axes, placement, v, planned.steps) for v in variants]
         program, candidate = whole, given
         preferred = _by_size(program, by_size, target) if forms else []
         for form in (*preferred, *forms, *beside):

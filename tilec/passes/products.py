@@ -100,6 +100,10 @@ class Products:
     swapped: bool = False
     """products are computed transposed: their columns are the instruction's rows"""
 
+    def root(self, number: int) -> int:
+        """The value that one is a copy of, or itself."""
+        return self.origin.get(number, number)
+
     def distinct(self) -> list[ProductPlan]:
         """One plan for each set of accumulators."""
         found: dict[int, ProductPlan] = {}

@@ -9,7 +9,7 @@ from tilec.ir.layouts import blocked
 from tilec.passes.lower.access import Guards, coordinate, padding
 from tilec.passes.lower.body import Body, Coords, conjunction, tail_count, vector_access
 from tilec.passes.lower.context import Context, compute_type, converted
-from tilec.passes.lower.left import left_fragment, unrounded
+from tilec.passes.lower.left import left_operand, unrounded
 from tilec.passes.lower.wmma import multiply, operand_registers
 from tilec.passes.products import InRegisters, ProductPlan, Products, Staged
 from tilec.passes.uses import all_ops
@@ -196,12 +196,19 @@ def _copy_elements(
     body.finish(around, [store], [], source.span)
 
 
-def stage_now(context: Context, operand: Staged, plan: ProductPlan, span: Span) -> k.TileAddress:
-    """An operand into shared memory at this place, with the barriers around it."""
+def stage_now(
+    context: Context, operand: Staged, plan: ProductPlan, span: Span, waited: bool = False
+) -> k.TileAddress:
+    """An operand into shared memory at this place, with the barriers around it; `waited`: once, in front of a ring whose first wait covers
+    the copies too."""
     key = operand.source.id
     if key not in context.staged:
         context.staged[key] = k.TileAddress(declare_tile(context, operand, plan, 1).name)
     tile = context.staged[key]
+    if waited and operand.load is not None and not operand.turned:
+        emit_copy(context, operand, tile_axes(context, operand, plan), tile)
+        context.out.append(k.Commit())
+        return tile
     context.out.append(k.CtaSync(f"{tile.buffer} is read before it is written again", span=span))
     if operand.load is not None and not operand.turned:
         emit_copy(context, operand, tile_axes(context, operand, plan), tile)
@@ -240,7 +247,7 @@ def lower_dot(context: Context, op: t.Dot) -> None:
     a: k.TileAddress | k.Fragment
     a_transposed = False
     if isinstance(plan.a, InRegisters):
-        a = left_fragment(context, plan.a, op)
+        a = left_operand(context, plan.a, op)
     else:
         a = _tile_of(context, plan.a, plan, op.span)
         a_transposed = (plan.a.k_axis == 0) != plan.a.turned
@@ -269,7 +276,7 @@ def lower_dot(context: Context, op: t.Dot) -> None:
             row.layout.steps // 2,
             col.layout.steps,
             *first,
-            bool(products_of(context).beside) and isinstance(a, k.TileAddress),
+            isinstance(a, k.TileAddress) and _is_short(context, plan),
             ahead,
             0 if ahead else _columns_at_once(context, plan),
             span=op.span,
@@ -289,6 +296,13 @@ def _ahead_fits(context: Context, plan: ProductPlan) -> bool:
     if products_of(context).beside or not context.variant.aligned:
         return False  # the general form's copies through registers need them
     return steps > 1 and context.variant.level.words + sets + besides <= limit
+
+
+def _is_short(context: Context, plan: ProductPlan) -> bool:
+    """Whether tiles beside the accumulators leave no room for a product's operands and what it needs besides."""
+    products, words = products_of(context), context.variant.level.words
+    words += _operand_registers(context, plan) + products.target.product_registers_besides
+    return bool(products.beside) and words > products.target.registers_per_thread
 
 
 def _columns_at_once(context: Context, plan: ProductPlan) -> int:
@@ -378,7 +392,7 @@ def _carried_in_place(context: Context, op: t.Dot) -> k.Fragment | None:
 def _updates(context: Context, op: t.Dot, carried: t.Carried) -> bool:
     """Whether a carried name is a product's accumulator as it is, and its next value the result changed element by element, at all or
     in a branch that is rare."""
-    if op.accumulate is not carried.entry or context.variant.asynchronous is None:
+    if op.accumulate is not carried.entry:
         return False
     value, last = op.out, carried.next
     made = context.definitions.defining.get(last.id)

@@ -25,11 +25,12 @@ from tilec.ir.rescaled import LARGEST_FACTOR, Rescaling
 from tilec.ir.symbolic import Var
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import substitute
-from tilec.passes.schedule.clone import Numbers
+from tilec.passes.schedule.clone import Cloner, Numbers
 from tilec.passes.schedule.rising import begins_late, trend
 from tilec.passes.uses import Definitions, operands
 
-MOST_WORDS = 160
+import os
+MOST_WORDS = int(os.environ.get("H6W", "160"))
 """Registers that a loop's sums, a trip's tile and the operand packed of it may take in a thread of a warpgroup, which has 64 rows of each:
 what the rare branch reads stays beside them, and with more of them some are spilled (ptxas 13.0: none at 160, 4 to 20 bytes at 168 and
 176)."""
@@ -226,6 +227,23 @@ class _Loop:
         self.ops.append(replace(substitute(op, known), outs=(out,)))
         return out
 
+    def _again(self, then: list[t.Op]) -> list[t.Op]:
+        """The ops of the branch with a tile of their own, multiplied again: its registers are free before the branch."""
+        behind: set[int] = set()
+        waiting = [self.weight.tile]
+        while waiting:
+            value = waiting.pop()
+            op = self.made.get(value.id)
+            if op is None or isinstance(op, t.Load) or value.id in behind:
+                continue
+            behind.add(value.id)
+            waiting += operands(op)
+        ops = [op for op in self.loop.body.ops if op.outs and op.outs[0].id in behind]
+        cloner = Cloner(self.numbers, {}, {}, self.origin)
+        made = cloner.ops(ops)
+        new = {self.weight.tile.id: cloner.value(self.weight.tile)}
+        return [*made, *(substitute(op, new) for op in then)]
+
     def _argument(self, tile: t.Value, factor: t.Value, bound: t.Value) -> t.Value:
         """`tile * factor + bound`, one multiply-add for each term of the tile: numbers that all elements share become one."""
         op = self.made.get(tile.id)
@@ -297,6 +315,8 @@ class _Loop:
         entry = self.numbers.fresh(initial)
         asked = self._late(entry)
         then = [op for op in loop.body.ops if op.outs and op.outs[0].id in self.moving]
+        if "redo" in os.environ.get("H6", ""):
+            then = self._again(then)
         following = self._kept(running.next, then)
         merges: list[t.Merge] = []
         carried: list[t.Carried] = []
