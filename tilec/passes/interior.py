@@ -194,9 +194,9 @@ def find_interior(
         holds.add(number)
     if len(end) == 1 and len(first) == 1:
         return None
-    whole = frozenset(loaded - unclear)
-    least, most = (list(dict.fromkeys(bounds)) for bounds in (first, end))
-    return Interior(sym_max(least), sym_min(most), frozenset(holds - loaded), whole)
+    begins, ends = (list(dict.fromkeys(bounds)) for bounds in (first, end))
+    there = frozenset(loaded - unclear)
+    return Interior(sym_max(begins), sym_min(ends), frozenset(holds - loaded), there)
 
 
 def _slope(sym: Sym, index: Var) -> int | None:

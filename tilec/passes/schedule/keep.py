@@ -35,7 +35,7 @@ MOST_WORDS = int(os.environ.get("H6W", "160"))
 what the rare branch reads stays beside them, and with more of them some are spilled (ptxas 13.0: none at 160, 4 to 20 bytes at 168 and
 176)."""
 
-_PURE = (t.Elementwise, t.Cast, t.Rearrange, t.Reduce, t.Full, t.Constant)
+_PURE = (t.Elementwise, t.Cast, t.Fill, t.Rearrange, t.Reduce, t.Full, t.Constant)
 
 
 class _Refused(Exception):

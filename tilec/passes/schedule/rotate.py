@@ -24,7 +24,6 @@ from tilec.lazy_dataclass import dataclass
 from tilec.passes.schedule.clone import Cloner, Numbers
 from tilec.passes.uses import Definitions, all_ops, operands, syms_of
 
-
 PLAIN = (
     t.Load, t.Elementwise, t.Cast, t.Bitcast, t.Rearrange, t.Fill, t.Full, t.Iota, t.Constant, t.FromSym, t.Scalar, t.Reduce, t.Dot,
 )  # fmt: skip
