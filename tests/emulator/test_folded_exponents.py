@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.emulator.asynchronous import Arrays, Program
+from tests.emulator.asynchronous import ARCH, Arrays, Program
 
 D, TILE = 64, 64
 CPU = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
@@ -60,14 +60,17 @@ def attention(**parts: str) -> str:
 def compiled(text: str, folder: Path) -> Program:
     path = folder / "k.tile"
     path.write_text(text, encoding="utf-8")
-    program = Program(path)
-    assert program.asynchronous
+    program = Program(path, arch=folder.name)
+    assert bool(program.asynchronous) == (folder.name == ARCH)
     return program
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("exponents")
+@pytest.fixture(scope="module", params=[ARCH, "sm_80"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place for files, named after the architecture: one with products of warpgroups, one with products of warps."""
+    place = tmp_path_factory.mktemp("exponents") / str(request.param)
+    place.mkdir()
+    return place
 
 
 def exact(arrays: Arrays) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.emulator.asynchronous import Arrays, Program
+from tests.emulator.asynchronous import ARCH, Arrays, Program
 from tests.emulator.test_folded_exponents import attention, close
 
 S, T, TILE = 72, 328, 64
@@ -22,14 +22,17 @@ MASKS = {"none": "", "at the end": CAUSAL, "at the start": LATE}
 def compiled(text: str, folder: Path) -> Program:
     path = folder / "k.tile"
     path.write_text(text, encoding="utf-8")
-    program = Program(path)
-    assert program.asynchronous
+    program = Program(path, arch=folder.name)
+    assert bool(program.asynchronous) == (folder.name == ARCH)
     return program
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("references")
+@pytest.fixture(scope="module", params=[ARCH, "sm_80"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place for files, named after the architecture: one with products of warpgroups, one with products of warps."""
+    place = tmp_path_factory.mktemp("references") / str(request.param)
+    place.mkdir()
+    return place
 
 
 def levels(arrays: Arrays, steps: list[float]) -> None:

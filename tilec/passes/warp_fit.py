@@ -88,9 +88,7 @@ def slots(program: t.Program, nest: t.Nest, target: Target, candidate: Candidate
         assert products is not None
         if not _have_room(axes, products):
             return 0
-        assignment = ProductAssignment(
-            program, nest, axes, placement, target, candidate, products
-        )
+        assignment = ProductAssignment(program, nest, axes, placement, target, candidate, products)
         found, in_loop = assignment.ring()
     except TileError:
         return 0

@@ -15,7 +15,7 @@ from tilec.passes.lower.body import Body
 from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.left import is_packed, pack_left
 from tilec.passes.lower.questions import coords_for, interior_of, is_span_loop
-from tilec.passes.lower.rings import Ring, rings
+from tilec.passes.lower.rings import Ring, read_beside, rings
 from tilec.passes.lower.seldom import branch_rarely
 from tilec.passes.lower.wmma import close_sums, open_sums
 from tilec.passes.uses import operands
@@ -42,15 +42,15 @@ class Structure:
         context = self.context
         if self.roles is not None or self.depth or context.variant.products is None:
             return
+        self.block_ops = ops
         for op in ops:
-            if not isinstance(op, t.For) or not rings(context, op):
+            if not isinstance(op, t.For) or not read_beside(context, op, ops):
                 continue
-            ring = Ring(context, op, context.index(op.trips), ops)
+            ring = Ring(context, op, ops)
             self.rings[id(op)] = ring
-            first = next((x for x in ops if any(x is m.before for m in ring.members)), None)
+            first = next((x for x in ops if any(x is load for load in ring.first)), None)
             if first is not None:
                 self.firsts[id(first)] = ring
-        self.block_ops = ops
 
     def begins(self, load: t.Load) -> bool:
         """Whether a ring's first wait follows before anything multiplies."""
@@ -70,8 +70,7 @@ class Structure:
         ring = self.firsts.get(id(load))
         if ring is not None:
             ring.prologue()
-        beside = [x for r in self.rings.values() for m in r.members for x in (m.before, m.after)]
-        return any(x is load for x in beside)
+        return any(load is x for r in self.rings.values() for x in r.beside)
 
     def loop(self, op: t.For) -> None:
         """A loop, with the carried names in variables."""
@@ -106,7 +105,7 @@ class Structure:
         opened = open_sums(context, op)
         ring = self.rings.get(id(op))
         if ring is None and self.roles is None and context.variant.products is not None:
-            ring = Ring(context, op, trips) if rings(context, op) else None
+            ring = Ring(context, op) if rings(context, op) else None
         if ring is not None:
             if self.depth:
                 context.out.append(k.CtaSync("the tiles of the outer loop's last trip are read"))

@@ -100,23 +100,29 @@ class Ring:
     """The rings of one loop: what to emit in front of it, at the head of its body, and behind it. `around`: the ops of the block that the
     loop stands in."""
 
-    def __init__(self, context: Context, loop: t.For, trips: k.Expr, around: Sequence[t.Op] = ()):
+    def __init__(self, context: Context, loop: t.For, around: Sequence[t.Op] = ()):
         self.context = context
         self.loop = loop
-        self.trips = trips
         self.stages = context.variant.stages
         self.members: list[_Member] = []
         self.begun = False
-        never = not context.facts.prove_nonnegative(loop.trips)
-        self.end = sym_max([loop.trips, Sym.of(0)]) if never else loop.trips
-        """the trip behind the last one, the first one where there is none"""
+        self.end = _end(context, loop)
         for plan, operand in rings(context, loop):
             assert operand.load is not None
-            before = _at_trip(context, around, loop, operand.load, Sym.of(-1))
-            after = _at_trip(context, around, loop, operand.load, self.end)
+            before, after = _beside(context, around, loop, operand.load)
             buffer = declare_tile(context, operand, plan, self.stages)
             axes = tile_axes(context, operand, plan)
             self.members.append(_Member(operand, buffer, axes, before, after))
+
+    @property
+    def first(self) -> tuple[t.Load, ...]:
+        """The loads in front of the loop that the ring brings."""
+        return tuple(m.before for m in self.members if m.before is not None)
+
+    @property
+    def beside(self) -> tuple[t.Load, ...]:
+        """Those and the loads behind it."""
+        return (*self.first, *(m.after for m in self.members if m.after is not None))
 
     @property
     def is_early(self) -> bool:
@@ -146,9 +152,7 @@ class Ring:
             context.out = outer
             start = k.Literal_(first, I32) if first else None
             context.out.append(
-                k.Loop(
-                    stage, k.Literal_(self.stages - 1, I32), body, start, span=self.loop.span
-                )
+                k.Loop(stage, k.Literal_(self.stages - 1, I32), body, start, span=self.loop.span)
             )
         if ahead:
             context.out.append(k.WaitGroup(self.stages - 1, span=self.loop.span))
@@ -217,8 +221,8 @@ class Ring:
             if longer and always:
                 context.out += copies
                 continue
-            end = context.index(self.loop.trips + 1) if longer else self.trips
-            exists = k.Apply("lt", (index, end), BOOL)
+            trips = self.loop.trips + 1 if longer else self.loop.trips
+            exists = k.Apply("lt", (index, context.index(trips)), BOOL)
             context.out.append(k.IfUniform(exists, copies, span=self.loop.span))
         context.out.append(k.Commit())
 
@@ -239,14 +243,34 @@ class Ring:
         context.scalars, context.value_names = scalars, names
 
 
-def _at_trip(
-    context: Context, around: Sequence[t.Op], loop: t.For, load: t.Load, trip: Sym
-) -> t.Load | None:
-    """The load of a product's operand beside a loop that is the loop's own at some trip."""
-    products = products_of(context)
-    access = Cloner(Numbers(()), {}, {loop.index: trip}, {}).access(load.access)
-    for op in around:
-        if isinstance(op, t.Load) and op.access == access:
-            if products.root(op.out.id) == products.root(load.out.id):
-                return op
-    return None
+def read_beside(context: Context, loop: t.For, around: Sequence[t.Op]) -> bool:
+    """Whether operands that a loop's ring brings are read in front of the loop or behind it too."""
+    loads = [operand.load for _, operand in rings(context, loop)]
+    return any(
+        x is not None
+        for load in loads
+        if load is not None
+        for x in _beside(context, around, loop, load)
+    )
+
+
+def _end(context: Context, loop: t.For) -> Sym:
+    """The trip behind the last one, the first one where there is none."""
+    if context.facts.prove_nonnegative(loop.trips):
+        return loop.trips
+    return sym_max([loop.trips, Sym.of(0)])
+
+
+def _beside(
+    context: Context, around: Sequence[t.Op], loop: t.For, load: t.Load
+) -> tuple[t.Load | None, t.Load | None]:
+    """The loads beside a loop that are the loop's own one trip before its first and one behind its last."""
+    root = products_of(context).root
+    same = [op for op in around if isinstance(op, t.Load) and root(op.out.id) == root(load.out.id)]
+
+    def at(trip: Sym) -> t.Load | None:
+        access = Cloner(Numbers(()), {}, {loop.index: trip}, {}).access(load.access)
+        return next((op for op in same if op.access == access), None)
+
+    # what is known of the sizes here may be more than where the loads were made
+    return at(Sym.of(-1)), at(_end(context, loop)) or at(sym_max([loop.trips, Sym.of(0)]))

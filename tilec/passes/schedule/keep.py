@@ -30,6 +30,7 @@ from tilec.passes.schedule.rising import begins_late, trend
 from tilec.passes.uses import Definitions, operands
 
 import os
+
 MOST_WORDS = int(os.environ.get("H6W", "160"))
 """Registers that a loop's sums, a trip's tile and the operand packed of it may take in a thread of a warpgroup, which has 64 rows of each:
 what the rare branch reads stays beside them, and with more of them some are spilled (ptxas 13.0: none at 160, 4 to 20 bytes at 168 and
@@ -239,7 +240,7 @@ class _Loop:
             behind.add(value.id)
             waiting += operands(op)
         ops = [op for op in self.loop.body.ops if op.outs and op.outs[0].id in behind]
-        cloner = Cloner(self.numbers, {}, {}, self.origin)
+        cloner = Cloner(self.numbers, {}, {}, dict(self.origin))
         made = cloner.ops(ops)
         new = {self.weight.tile.id: cloner.value(self.weight.tile)}
         return [*made, *(substitute(op, new) for op in then)]

@@ -217,6 +217,7 @@ def _rotated(
         axes = (*value.type.axes[:-1], replace(value.type.axes[-1], presence=()))
         entries[value.id] = numbers.fresh(value, replace(value.type, axes=axes))
     import os
+
     late_first = "late" in os.environ.get("H6", "")
     body: list[t.Op] = [] if late_first else steady.ops(parts.early)
     body += late.ops(parts.late)
