@@ -118,7 +118,9 @@ class Program:
         addresses = {t.name: (n + 1) << 32 for n, t in enumerate(plan.parameters)}
         launches = concrete_launches(
             plan,
-            choose_target(plan, (TARGETS[self.arch].compute // 10, TARGETS[self.arch].compute % 10)),
+            choose_target(
+                plan, (TARGETS[self.arch].compute // 10, TARGETS[self.arch].compute % 10)
+            ),
             bind_sizes(plan, {}, dict(numbers)),
             addresses,
             1 << 40,

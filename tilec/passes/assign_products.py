@@ -252,9 +252,9 @@ class ProductAssignment(Assignment):
                 if not isinstance(operand, Staged) or operand.source.id in seen:
                     continue
                 seen.add(operand.source.id)
-                if operand.load is not None and not self._in_loop(operand.load):
-                    if root(operand.load.out.id) in looped:
-                        continue  # a slot of the loop's ring
+                load = operand.load
+                if load is not None and not self._in_loop(load) and root(load.out.id) in looped:
+                    continue  # a slot of the loop's ring
                 rows, cols = (
                     self.products.padded(self.axes, operand, plan, n)
                     for n in ((1, 0) if operand.turned else (0, 1))
@@ -267,7 +267,9 @@ class ProductAssignment(Assignment):
         if self.candidate.stages is not None:
             stages = self.candidate.stages
         else:
-            stages = ring_depth(self.target, ring, fixed)
+            # products in a chain hide copies behind much work: two slots are enough
+            least = 2 if self.products.chained else 3
+            stages = ring_depth(self.target, ring, fixed, least)
         if ring * stages + fixed > limit:
             raise fail(
                 "E0603",
@@ -278,6 +280,11 @@ class ProductAssignment(Assignment):
                 help="use smaller tiles" + (" or fewer `stages`" if stages > 1 else ""),
             )
         return stages, ring + fixed // stages
+
+    def resident(self) -> int:
+        """CTAs that a multiprocessor holds, two at most."""
+        stages, stage_bytes = self._stages()
+        return self._resident(stages * stage_bytes)
 
     def ring(self) -> tuple[int, bool]:
         """Slots of the rings of operands, and whether a loop brings any. Raises TileError (E0603) where shared memory has no room for one."""

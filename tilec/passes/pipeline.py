@@ -54,8 +54,7 @@ from tilec.passes import (
     warp_fit,
 )
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
-from tilec.passes.assign_layouts import Variant, assign
-from tilec.passes.assign_products import ProductAssignment
+from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes, classify
 from tilec.passes.boxes import Unsuited
 from tilec.passes.lower import lower_nest
@@ -157,21 +156,15 @@ def run(
             program, candidate = general
             (nest,) = program.nests
             nest = _cleaned(program, nest)
-        planned = warp_fit.planned(program, nest, target, candidate)
-        nest, axes, placement, products = planned.parts
-        if planned.steps:
-            snapshot("schedule", replace(program, nests=(nest,)))
-        if products is None:
-            variants = assign(program, nest, axes, placement, target, candidate.warps)
-        else:
-            variants = ProductAssignment(
-                program, nest, axes, placement, target, candidate, products, bool(forms)
-            ).variants()
-        snapshot("assign_layouts", (*(f.variant for f in forms), *variants))
-        warnings += rereads(nest, axes, placement, variants)
+        others = warp_fit.variants(program, nest, target, candidate, bool(forms))
+        beside = [_Form(program, p.nest, p.axes, p.placement, v, p.steps) for p, v in others]
+        if beside[0].schedule:
+            snapshot("schedule", replace(program, nests=(beside[0].nest,)))
+        snapshot("assign_layouts", tuple(form.variant for form in (*forms, *beside)))
+        own = [form.variant for form in beside if form.nest is beside[0].nest]
+        warnings += rereads(beside[0].nest, beside[0].axes, beside[0].placement, own)
         launches: list[Launch] = []
         longer: list[tuple[Sym, Sym]] = []
-        beside = [_Form(program, nest, axes, placement, v, planned.steps) for v in variants]
         program, candidate = whole, given
         preferred = _by_size(program, by_size, target) if forms else []
         for form in (*preferred, *forms, *beside):
@@ -401,12 +394,13 @@ def suits(
     return True
 
 
-def slots(program: t.Program, target: Target, candidate: Candidate) -> int:
-    """Slots of rings that every nest with products of warps has room for, as `warp_fit.slots`."""
-    return min(
-        warp_fit.slots(program, _cleaned(program, nest), target, candidate)
-        for nest in program.nests
-    )
+def slots(program: t.Program, target: Target, candidate: Candidate, chained: bool = False) -> int:
+    """Slots of rings that every nest with products of warps has room for, as `warp_fit.slots`; `chained`: 0 where there are others than
+    those of warps with two blocks of rows."""
+    nests = [_cleaned(program, nest) for nest in program.nests]
+    if chained and not all(warp_fit.is_twofold(program, n, target, candidate) for n in nests):
+        return 0
+    return min(warp_fit.slots(program, nest, target, candidate) for nest in nests)
 
 
 def _said(

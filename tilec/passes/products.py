@@ -100,6 +100,16 @@ class Products:
     swapped: bool = False
     """products are computed transposed: their columns are the instruction's rows"""
 
+    @property
+    def chained(self) -> bool:
+        """Whether a product's left operand is made from another one's accumulators: registers are short."""
+        return any(isinstance(plan.a, InRegisters) for plan in self.plans.values())
+
+    @property
+    def is_handed_on(self) -> bool:
+        """Whether a loop hands such an operand on to its next trip."""
+        return self.chained and self.beside > 0
+
     def root(self, number: int) -> int:
         """The value that one is a copy of, or itself."""
         return self.origin.get(number, number)

@@ -5,15 +5,14 @@ What ptxas spills is known when nvcc has run, which `compile` never asks; this i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tilec.ir import tile_ir as t
 from tilec.lazy_dataclass import dataclass
+from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.assign_products import ProductAssignment
 from tilec.passes.axes import Axes, classify
 from tilec.passes.placement import Placement, place
 from tilec.passes.products import InRegisters, ProductPlan, Products, plan_products
-from tilec.passes.schedule import schedule
+from tilec.passes.schedule import Scheduled, schedule
 from tilec.passes.uses import all_ops
 from tilec.plan.candidate import Candidate
 from tilec.source.diagnostics import TileError
@@ -22,8 +21,22 @@ from tilec.targets.table import Target
 COLUMNS_AT_ONCE = 2
 """Blocks of columns whose operands are in registers together, where there is no room for more."""
 
+HANDED_BESIDES = 48
+"""Registers besides of a loop that hands packed operands on to its next trip, and reads others two blocks at a time: measured with ptxas
+for sm_80 to sm_120, none spilled."""
+
 ENOUGH = 2
 """Slots of a ring: one is read while the other is filled."""
+
+
+LEAST_WARPS = 4
+"""Of a CTA: one for each scheduler of a multiprocessor."""
+
+ENOUGH_WARPS = 8
+"""On a multiprocessor: on each scheduler one multiplies while another one computes."""
+
+TWO_BLOCKS = 32
+"""Rows of a warp that multiplies each of the right operand's elements twice."""
 
 
 @dataclass(frozen=True)
@@ -36,42 +49,91 @@ class Planned:
     products: Products | None
     steps: tuple[str, ...] = ()
 
-    @property
-    def parts(self) -> tuple[t.Nest, Axes, Placement, Products | None]:
-        """All but the steps."""
-        return self.nest, self.axes, self.placement, self.products
+
+def plan(
+    program: t.Program,
+    nest: t.Nest,
+    target: Target,
+    candidate: Candidate,
+    warps: int | None = None,
+    scheduled: Scheduled | None = None,
+) -> Planned:
+    """A nest with its products, shared out over `warps` where the candidate does not say; `scheduled` is what stands for the nest. Raises
+    TileError where its products cannot be compiled."""
+    scheduled = scheduled or Scheduled(nest)
+    nest, axes = classify(program, scheduled.nest)
+    form = "auto" if candidate.mma == "wgmma" else candidate.mma
+    count = candidate.warps or warps
+    products = plan_products(nest, axes, target, count, form, scheduled.origin)
+    return Planned(nest, axes, place(nest), products, scheduled.steps)
 
 
 def planned(program: t.Program, nest: t.Nest, target: Target, candidate: Candidate) -> Planned:
-    """The nest with its products; one whose products are chained in registers is scheduled where these suffice. Raises TileError where
-    its products cannot be compiled."""
-    form = "auto" if candidate.mma == "wgmma" else candidate.mma
-
-    def plan(nest: t.Nest, origin: Mapping[int, int], steps: tuple[str, ...]) -> Planned:
-        nest, axes = classify(program, nest)
-        products = plan_products(nest, axes, target, candidate.warps, form, origin)
-        return Planned(nest, axes, place(nest), products, steps)
-
-    plain = plan(nest, {}, ())
-    if plain.products is None or not _is_chained(plain.products):
+    """The same; a nest whose products are chained in registers is scheduled where these suffice, for warps with two blocks of rows
+    before others."""
+    plain = plan(program, nest, target, candidate)
+    if plain.products is None or not plain.products.chained:
         return plain
     scheduled = schedule(program, nest, warps=True)
     if not scheduled.steps:
         return plain
+    for warps in (_by_two_blocks(plain.products), None):
+        try:
+            found = plan(program, nest, target, candidate, warps, scheduled)
+        except TileError:
+            continue
+        assert found.products is not None
+        if have_room(found.axes, found.products):
+            return found
+    return plain
+
+
+def variants(
+    program: t.Program, nest: t.Nest, target: Target, candidate: Candidate, general_only: bool
+) -> list[tuple[Planned, Variant]]:
+    """The variants of a nest without roles: those with aligned accesses and the one for all addresses, or that alone. What is copied through
+    registers takes those that a schedule needs: the latter has none."""
+
+    def of(found: Planned, general_only: bool) -> list[tuple[Planned, Variant]]:
+        parts = found.nest, found.axes, found.placement, target
+        if found.products is None:
+            return [(found, v) for v in assign(program, *parts, candidate.warps)]
+        assignment = ProductAssignment(program, *parts, candidate, found.products, general_only)
+        return [(found, v) for v in assignment.variants()]
+
+    found = planned(program, nest, target, candidate)
+    if not found.steps:
+        return of(found, general_only)
+    own = of(found, general_only)
+    general = [v for _, v in own if not v.aligned]
+    rest = of(plan(program, nest, target, candidate), True) if general else []
+    return [pair for pair in own if pair[1].aligned] + rest
+
+
+def _by_two_blocks(products: Products) -> int | None:
+    """Warps with two blocks of rows each that a tile's rows are enough for; None where they are too few."""
+    rows = max(a.capacity for n, a in products.layouts.items() if n not in products.columns)
+    return (
+        rows // TWO_BLOCKS if rows % TWO_BLOCKS == 0 and rows >= LEAST_WARPS * TWO_BLOCKS else None
+    )
+
+
+def is_twofold(program: t.Program, nest: t.Nest, target: Target, candidate: Candidate) -> bool:
+    """Whether a nest has chained products, scheduled for warps with two blocks of rows, of which a multiprocessor holds enough."""
     try:
-        found = plan(scheduled.nest, scheduled.origin, scheduled.steps)
+        found = planned(program, nest, target, candidate)
+        products = found.products
+        if products is None or not found.steps or products.warps != _by_two_blocks(products):
+            return False
+        assignment = ProductAssignment(
+            program, found.nest, found.axes, found.placement, target, candidate, products
+        )
+        return products.warps * assignment.resident() >= ENOUGH_WARPS
     except TileError:
-        return plain
-    assert found.products is not None
-    return found if _have_room(found.axes, found.products) else plain
+        return False
 
 
-def _is_chained(products: Products) -> bool:
-    """Whether a product's left operand stays in registers."""
-    return any(isinstance(plan.a, InRegisters) for plan in products.plans.values())
-
-
-def _have_room(axes: Axes, products: Products) -> bool:
+def have_room(axes: Axes, products: Products) -> bool:
     """Whether the registers of a thread hold its part of the products."""
     target = products.target
     share = target.registers_per_sm // (32 * products.warps)
@@ -84,15 +146,17 @@ def slots(program: t.Program, nest: t.Nest, target: Target, candidate: Candidate
     if not any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
         return ENOUGH
     try:
-        nest, axes, placement, products = planned(program, nest, target, candidate).parts
-        assert products is not None
-        if not _have_room(axes, products):
+        found = planned(program, nest, target, candidate)
+        assert found.products is not None
+        if not have_room(found.axes, found.products):
             return 0
-        assignment = ProductAssignment(program, nest, axes, placement, target, candidate, products)
-        found, in_loop = assignment.ring()
+        assignment = ProductAssignment(
+            program, found.nest, found.axes, found.placement, target, candidate, found.products
+        )
+        depth, in_loop = assignment.ring()
     except TileError:
         return 0
-    return min(found, ENOUGH) if in_loop and candidate.stages is None else ENOUGH
+    return min(depth, ENOUGH) if in_loop and candidate.stages is None else ENOUGH
 
 
 def words(axes: Axes, products: Products) -> int:
@@ -105,6 +169,8 @@ def words(axes: Axes, products: Products) -> int:
     operands = max(_operands(axes, products, plan) for plan in products.plans.values())
     besides = products.target.product_registers_besides
     besides += products.target.chained_registers_besides if packed else 0
+    if products.is_handed_on:
+        besides = HANDED_BESIDES
     return products.accumulators + packed + operands + besides
 
 

@@ -74,6 +74,7 @@ def declare_tile(context: Context, operand: Staged, plan: ProductPlan, slots: in
         cols,
         slots,
         plan.opaque,
+        products_of(context).chained,
     )
     context.tiles.append(tile)
     return tile
@@ -311,11 +312,19 @@ def _columns_at_once(context: Context, plan: ProductPlan) -> int:
     level, target = context.variant.level, products_of(context).target
     _, col = context.loop_axes(plan.op.out)
     assert col is not None
+    products = products_of(context)
     words = level.words + target.product_registers_besides
     words += _operand_registers(context, plan) * (3 if plan.product.unpacked else 1)
+    if products.chained:
+        words += products.beside  # the left operand of the next trip is made beside this one's
     if not context.variant.aligned:
         words += 128 // plan.product.b.bits
     limit = min(target.registers_per_thread, target.registers_per_sm // level.threads)
+    import os
+
+    c = os.environ.get("COLS")
+    if c and products.chained and products.beside:
+        return int(c.split(",")[0 if isinstance(plan.a, InRegisters) else 1])
     short = words > limit and col.layout.steps % 2 == 0
     return 2 if short and col.layout.steps > 2 else 0
 

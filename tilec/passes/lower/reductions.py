@@ -144,7 +144,7 @@ def _chains(
     """Registers for several accumulations beside each other, their axis, and the one whose steps they share out. Beside products that
     run on, what a row waits for is the length of a chain."""
     fast = coords[op.axes[0]] if len(op.axes) == 1 else None
-    if context.variant.products is None or fast is None or fast.layout.steps < LONG_CHAIN:
+    if context.variant.asynchronous is None or fast is None or fast.layout.steps < LONG_CHAIN:
         return None
     if fast.layout.streams or fast.layout.steps % CHAINS:
         return None

@@ -26,7 +26,7 @@ def hold_masked(
     context: Context, op: t.Op, coords: tuple[k.LoopAxis | None, ...], name: str
 ) -> bool:
     """Evaluate a masked tile into registers with a branch for the tile that needs no mask; says whether `op` is such a mask."""
-    if context.variant.products is None or context.definitions.loops[op.outs[0].id]:
+    if context.variant.asynchronous is None or context.definitions.loops[op.outs[0].id]:
         return False
     found = _mask(context, op)
     if found is None:

@@ -15,7 +15,8 @@ that grows with the trip's number the maximum moves in every trip, and trips sta
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable
 from dataclasses import replace
 
 from tilec.ir import tile_ir as t
@@ -28,8 +29,6 @@ from tilec.passes.axes import substitute
 from tilec.passes.schedule.clone import Cloner, Numbers
 from tilec.passes.schedule.rising import begins_late, trend
 from tilec.passes.uses import Definitions, operands
-
-import os
 
 MOST_WORDS = int(os.environ.get("H6W", "160"))
 """Registers that a loop's sums, a trip's tile and the operand packed of it may take in a thread of a warpgroup, which has 64 rows of each:
@@ -48,7 +47,7 @@ def keep_references(
     found: tuple[Rescaling, ...],
     numbers: Numbers,
     facts: Facts,
-    origin: Mapping[int, int],
+    origin: dict[int, int],
     turned: frozenset[Var] = frozenset(),
 ) -> tuple[t.Block, bool]:
     """The block with references kept in the rotated loops of `found`, which holds ids of before they were rotated; says whether any
@@ -99,7 +98,7 @@ class _Loop:
         loop: t.For,
         rescaling: Rescaling,
         numbers: Numbers,
-        origin: Mapping[int, int],
+        origin: dict[int, int],
         definitions: Definitions,
     ):
         self.loop, self.rescaling, self.numbers, self.origin = loop, rescaling, numbers, origin
@@ -240,7 +239,7 @@ class _Loop:
             behind.add(value.id)
             waiting += operands(op)
         ops = [op for op in self.loop.body.ops if op.outs and op.outs[0].id in behind]
-        cloner = Cloner(self.numbers, {}, {}, dict(self.origin))
+        cloner = Cloner(self.numbers, {}, {}, self.origin)
         made = cloner.ops(ops)
         new = {self.weight.tile.id: cloner.value(self.weight.tile)}
         return [*made, *(substitute(op, new) for op in then)]
