@@ -37,6 +37,7 @@ from tilec.ir.symbolic import Sym, Var, ceildiv, sym_min
 from tilec.lazy_dataclass import dataclass
 from tilec.passes import (
     across,
+    between,
     copies,
     eliminate_dead,
     exchange,
@@ -161,8 +162,9 @@ def run(
         if beside[0].schedule:
             snapshot("schedule", replace(program, nests=(beside[0].nest,)))
         snapshot("assign_layouts", tuple(form.variant for form in (*forms, *beside)))
-        own = [form.variant for form in beside if form.nest is beside[0].nest]
-        warnings += rereads(beside[0].nest, beside[0].axes, beside[0].placement, own)
+        found = beside[0]
+        alike = [form.variant for form in beside if form.nest is found.nest]
+        warnings += rereads(found.nest, found.axes, found.placement, alike)
         launches: list[Launch] = []
         longer: list[tuple[Sym, Sym]] = []
         program, candidate = whole, given
@@ -180,6 +182,8 @@ def run(
             snapshot("lower", kernel)
             kernel = across.run(kernel)
             snapshot("across", kernel)
+            kernel = between.run(kernel)
+            snapshot("between", kernel)
             kernel = retire.run(kernel)
             snapshot("retire", kernel)
             kernel = synchronize.run(kernel)

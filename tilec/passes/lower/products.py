@@ -263,7 +263,8 @@ def lower_dot(context: Context, op: t.Dot) -> None:
         tiles = (a, a_transposed), (b, b_transposed)
         multiply(context, op, plan, target, tiles, first)
         return
-    ahead = _ahead_fits(context, plan)
+    together = _steps_ahead(context, plan)
+    ahead = bool(together) or _ahead_fits(context, plan)
     context.out.append(
         k.Product(
             target,
@@ -279,7 +280,7 @@ def lower_dot(context: Context, op: t.Dot) -> None:
             *first,
             isinstance(a, k.TileAddress) and _is_short(context, plan),
             ahead,
-            0 if ahead else _columns_at_once(context, plan),
+            together if ahead else _columns_at_once(context, plan),
             span=op.span,
         )
     )
@@ -320,13 +321,19 @@ def _columns_at_once(context: Context, plan: ProductPlan) -> int:
     if not context.variant.aligned:
         words += 128 // plan.product.b.bits
     limit = min(target.registers_per_thread, target.registers_per_sm // level.threads)
-    import os
-
-    c = os.environ.get("COLS")
-    if c and products.chained and products.beside:
-        return int(c.split(",")[0 if isinstance(plan.a, InRegisters) else 1])
     short = words > limit and col.layout.steps % 2 == 0
     return 2 if short and col.layout.steps > 2 else 0
+
+
+def _steps_ahead(context: Context, plan: ProductPlan) -> int:
+    """The same of a loop that hands packed operands on to its next trip: so many that the blocks of the step after are read while they are
+    multiplied, and no others; 0 where nothing is short."""
+    columns = _columns_at_once(context, plan)
+    if not columns or not products_of(context).is_handed_on or not context.variant.aligned:
+        return 0
+    _, col = context.loop_axes(plan.op.out)
+    assert col is not None
+    return 2 * columns if col.layout.steps % (2 * columns) == 0 else columns
 
 
 def _warp_first(axis: k.LoopAxis, block: int) -> str:

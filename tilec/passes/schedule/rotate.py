@@ -216,10 +216,7 @@ def _rotated(
         # elements that are absent along the consumed axis are 0 when they are handed on
         axes = (*value.type.axes[:-1], replace(value.type.axes[-1], presence=()))
         entries[value.id] = numbers.fresh(value, replace(value.type, axes=axes))
-    import os
-
-    late_first = "late" in os.environ.get("H6", "")
-    body: list[t.Op] = [] if late_first else steady.ops(parts.early)
+    body: list[t.Op] = steady.ops(parts.early)
     body += late.ops(parts.late)
     results: dict[int, t.Value] = {}
     for dot in parts.dots:
@@ -231,8 +228,6 @@ def _rotated(
         body.append(clone)
         steady.values[c.entry.id] = clone.out
         results[dot.out.id] = clone.out
-    if late_first:
-        body += steady.ops(parts.early)
     body += steady.ops(parts.work)
     for dot in parts.dots:
         body += steady.ops(parts.update[dot.out.id])
