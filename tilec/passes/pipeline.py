@@ -1,9 +1,9 @@
 """All passes, in order, on one screen.
 
 Tile IR   topk · reindex · eliminate_dead · hoist · sink_stores · skip_dead
-          for warpgroups: schedule (fold_exponents · defer_sums · rotate · rows_first)
+          for warpgroups, and for chained products of warps: schedule (fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
-Kernel IR lower · across · retire · synchronize · exchange · queue · slices · tickets
+Kernel IR lower · across · between · retire · synchronize · exchange · queue · slices · tickets
 Host      launch plan · decisions
 
 A nest with products is tried in the asynchronous form of a target that has one; the variants of that form come first (the last of them
