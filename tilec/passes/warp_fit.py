@@ -5,6 +5,8 @@ What ptxas spills is known when nvcc has run, which `compile` never asks; this i
 
 from __future__ import annotations
 
+from math import prod
+
 from tilec.ir import tile_ir as t
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.assign_layouts import Variant, assign
@@ -24,6 +26,9 @@ COLUMNS_AT_ONCE = 2
 HANDED_BESIDES = 48
 """Registers besides of a loop that hands packed operands on to its next trip, and reads others two blocks at a time: measured with ptxas
 for sm_80 to sm_120, none spilled."""
+
+ROWS_OF_A_BRANCH = 16
+"""Registers that a rare branch of rows takes where no others are free (ptxas spilled 10 without them)."""
 
 ENOUGH = 2
 """Slots of a ring: one is read while the other is filled."""
@@ -83,7 +88,7 @@ def planned(program: t.Program, nest: t.Nest, target: Target, candidate: Candida
         except TileError:
             continue
         assert found.products is not None
-        if have_room(found.axes, found.products):
+        if have_room(found.axes, found.products, _beside(found)):
             return found
     return plain
 
@@ -133,11 +138,29 @@ def is_twofold(program: t.Program, nest: t.Nest, target: Target, candidate: Cand
         return False
 
 
-def have_room(axes: Axes, products: Products) -> bool:
-    """Whether the registers of a thread hold its part of the products."""
+def have_room(axes: Axes, products: Products, beside: int = 0) -> bool:
+    """Whether the registers of a thread hold its part of the products, and some words beside."""
     target = products.target
     share = target.registers_per_sm // (32 * products.warps)
-    return words(axes, products) <= min(target.registers_per_thread, share)
+    return words(axes, products) + beside <= min(target.registers_per_thread, share)
+
+
+def _beside(found: Planned) -> int:
+    """Words of a scheduled nest's thread for tiles that are loaded beside its products, and for rows where a loop that is not rotated leaves
+    their exponentials to a rare branch."""
+    products = found.products
+    assert products is not None
+    layouts = products.layouts
+    staged = {o.source.id for p in products.plans.values() for o in (p.a, p.b)}
+    total = 0 if products.is_handed_on else ROWS_OF_A_BRANCH
+    for op in all_ops(found.nest.body):
+        if not isinstance(op, t.Load) or op.out.type.rank != 2 or op.out.id in staged:
+            continue
+        known = [layouts.get(c.number) for c in found.axes.of_value(op.out) if c is not None]
+        if len(known) == 2 and None not in known:
+            elements = prod(a.capacity for a in known if a is not None)
+            total += elements * op.out.type.dtype.bits // (32 * 32 * products.warps)
+    return total
 
 
 def slots(program: t.Program, nest: t.Nest, target: Target, candidate: Candidate) -> int:

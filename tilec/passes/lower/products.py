@@ -74,7 +74,7 @@ def declare_tile(context: Context, operand: Staged, plan: ProductPlan, slots: in
         cols,
         slots,
         plan.opaque,
-        products_of(context).chained,
+        products_of(context).is_handed_on,
     )
     context.tiles.append(tile)
     return tile
@@ -316,7 +316,7 @@ def _columns_at_once(context: Context, plan: ProductPlan) -> int:
     products = products_of(context)
     words = level.words + target.product_registers_besides
     words += _operand_registers(context, plan) * (3 if plan.product.unpacked else 1)
-    if products.chained:
+    if products.is_handed_on:
         words += products.beside  # the left operand of the next trip is made beside this one's
     if not context.variant.aligned:
         words += 128 // plan.product.b.bits
