@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from tilec.lazy_dataclass import dataclass
-from tilec.targets.table import PRODUCT_TILES, TARGETS, WARP_TILES
+from tilec.targets.table import CHAINED_WARP_TILES, PRODUCT_TILES, TARGETS, WARP_TILES
 
 if TYPE_CHECKING:
     from tilec.ir.tile_ir import Program
@@ -35,11 +35,15 @@ class Attempt:
     """for chained products that take longer for some instances than for others"""
     warps: bool = False
     """for products of warps"""
+    chained: bool = False
+    """for those that are chained in registers, each warp with two blocks of rows"""
 
 
 def warp_attempts(smaller: int) -> list[Attempt]:
     """The tile sizes of products of warps, less the largest `smaller`."""
-    return [Attempt(tiles, warps=True) for tiles in WARP_TILES[smaller:]]
+    chained = () if smaller else CHAINED_WARP_TILES
+    first = [Attempt(tiles, warps=True, chained=True) for tiles in chained]
+    return first + [Attempt(tiles, warps=True) for tiles in WARP_TILES[smaller:]]
 
 
 def table_attempts(arch: str, smaller: int = 0) -> list[Attempt]:
@@ -117,6 +121,8 @@ def beside_warpgroups(
     gives the program with other tile sizes."""
     first: tuple[Program, Candidate] | None = None
     for attempt in warp_attempts(smaller):
+        if attempt.chained:
+            continue  # what is beside warpgroups is for addresses that no copy of 16 bytes takes
         found = again(attempt.tiles)
         if found is None:
             continue
@@ -136,8 +142,8 @@ def suits_warpgroups(
     return suits(program, TARGETS[arch], candidate, streams, shared)
 
 
-def slots_of_warps(program: Program, arch: str, candidate: Candidate) -> int:
-    """Slots of rings that its products of warps have room for, at most two."""
+def slots_of_warps(program: Program, arch: str, candidate: Candidate, chained: bool = False) -> int:
+    """Slots of rings that its products of warps have room for, at most two; `chained`: none where a warp has one block of rows."""
     from tilec.passes.pipeline import slots
 
-    return slots(program, TARGETS[arch], candidate)
+    return slots(program, TARGETS[arch], candidate, chained)

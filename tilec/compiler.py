@@ -117,7 +117,7 @@ def analyse_file(
             if attempt.uneven and not is_uneven(program):
                 continue
             if attempt.warps:
-                room = slots_of_warps(program, arch, candidate)
+                room = slots_of_warps(program, arch, candidate, attempt.chained)
                 if room > 1:
                     break
                 shallow = shallow or ((program, candidate, trial) if room else None)

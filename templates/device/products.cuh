@@ -20,6 +20,20 @@ struct alignas(128) SharedTile {
     }
     return storage + row * kPitch + chunk * kChunk + col % kChunk;
   }
+
+  /// The element `rows` below and `cols` behind (row, col): `rows` a multiple of 8, `cols` one of
+  /// two chunks, `col` in the first two. What is constant of both costs a thread no register, and
+  /// what turns its chunk is one operation.
+  __device__ __forceinline__ T* beyond(int row, int col, int rows, int cols) {
+    if constexpr (kSwizzled && kChunks >= 8) {
+      constexpr int kSpan = 8 * kChunk;
+      const int chunk = (col / kChunk) ^ (row % 8);
+      const int place = row * kPitch + chunk * kChunk + col % kChunk;
+      return storage + (place ^ cols % kSpan) + cols / kSpan * kSpan + rows * kPitch;
+    } else {
+      return at(row + rows, col + cols);
+    }
+  }
 };
 //@ end
 
@@ -101,7 +115,7 @@ struct OperandB {
 template <class Tile>
 __device__ __forceinline__ void load_a(OperandA& a, Tile& tile, int row, int k) {
   const int lane = lane_id();
-  ldmatrix_x4(a.x, tile.at(row + lane % 16, k + lane / 16 * Tile::kChunk));
+  ldmatrix_x4(a.x, tile.beyond(lane % 16, lane / 16 * Tile::kChunk, row, k));
 }
 //@ end
 
@@ -123,22 +137,23 @@ __device__ __forceinline__ void load_b(OperandB (&b)[kTiles], Tile& tile, int co
 #pragma unroll
   for (int n = 0; n + 1 < kTiles; n += 2) {
     uint32_t r[4];
-    ldmatrix_x4(r, tile.at(column + n * 8 + lane / 16 * 8 + lane % 8,
-                           k + lane / 8 % 2 * Tile::kChunk));
+    ldmatrix_x4(r, tile.beyond(lane / 16 * 8 + lane % 8, lane / 8 % 2 * Tile::kChunk,
+                               column + n * 8, k));
     b[n].x[0] = r[0];
     b[n].x[1] = r[1];
     b[n + 1].x[0] = r[2];
     b[n + 1].x[1] = r[3];
   }
   if constexpr (kTiles % 2 == 1) {
-    ldmatrix_x2(b[kTiles - 1].x, tile.at(column + (kTiles - 1) * 8 + lane % 8,
-                                         k + lane / 8 % 2 * Tile::kChunk));
+    ldmatrix_x2(b[kTiles - 1].x, tile.beyond(lane % 8, lane / 8 % 2 * Tile::kChunk,
+                                             column + (kTiles - 1) * 8, k));
   }
 }
 //@ end
 
 //@ primitive load_b_transposed needs OperandB lane_id ldmatrix_x4_trans ldmatrix_x2_trans
-/// The same from a tile that holds k as its rows (16-bit elements).
+/// The same from a tile that holds k as its rows (16-bit elements). More blocks than one begin at a
+/// multiple of 16 columns.
 template <int kTiles, class Tile>
 __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& tile, int column,
                                                   int k) {
@@ -146,8 +161,8 @@ __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& t
 #pragma unroll
   for (int n = 0; n + 1 < kTiles; n += 2) {
     uint32_t r[4];
-    ldmatrix_x4_trans(r, tile.at(k + lane / 8 % 2 * 8 + lane % 8,
-                                 column + n * 8 + lane / 16 * 8));
+    ldmatrix_x4_trans(r, tile.beyond(lane / 8 % 2 * 8 + lane % 8, lane / 16 * 8, k,
+                                     column + n * 8));
     b[n].x[0] = r[0];
     b[n].x[1] = r[1];
     b[n + 1].x[0] = r[2];

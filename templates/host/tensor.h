@@ -423,6 +423,11 @@ struct alignas(128) SharedTile {
     const int64_t at = col < 0 || col >= kCols ? size : place * static_cast<int64_t>(sizeof(T));
     return SharedPointer<T>{{begin + at, begin, begin + size, line}};
   }
+
+  SharedPointer<T> beyond(int row, int col, int rows, int cols,
+                          int line = __builtin_LINE()) const {
+    return at(row + rows, col + cols, line);
+  }
 };
 //@ end
 

@@ -21,6 +21,7 @@ from tilec.runtime.launching import choose_target, concrete_launches
 from tilec.runtime.verify import Case, Tolerance, failures, interpreter_bounds, verify
 from tilec.syntax import ast
 from tilec.syntax.loading import load
+from tilec.targets.table import TARGETS
 from tilec.toolchain.cache import default_cache
 
 ARCH = "sm_90a"
@@ -38,14 +39,19 @@ class Ran:
 
 
 class Program:
-    """One kernel of a file, compiled for the architecture with the asynchronous form."""
+    """One kernel of a file, compiled for an architecture: for that with the asynchronous form where none is named."""
 
     def __init__(
-        self, path: Path, kernel: str | None = None, defines: Mapping[str, Any] | None = None
+        self,
+        path: Path,
+        kernel: str | None = None,
+        defines: Mapping[str, Any] | None = None,
+        arch: str = ARCH,
     ) -> None:
+        self.arch = arch
         words = {n: str(v) for n, v in (defines or {}).items()}
         self.file: CompiledFile = compile_file(
-            str(path), kernel=kernel, defines=words, archs=(ARCH,), command=""
+            str(path), kernel=kernel, defines=words, archs=(arch,), command=""
         )
         self.kernel: CompiledKernel = self.file.kernels[0]
         self.files = load(str(path))
@@ -56,7 +62,7 @@ class Program:
         tools = host_toolchain(("-ffp-contract=fast", "-mfma", "-fexpensive-optimizations"))
         kernels = {
             low.name: build_kernel(self.file.cu, low.name, "contracted.cu", tools, default_cache())
-            for low in self.kernel.lowered[ARCH]
+            for low in self.kernel.lowered[self.arch]
         }
         return EmulatedModule("contracted.cu", self.file.cu, None, kernels)
 
@@ -65,7 +71,7 @@ class Program:
         """Names of the kernels in which roles differ."""
         return {
             low.name
-            for low in self.kernel.lowered[ARCH]
+            for low in self.kernel.lowered[self.arch]
             if any(isinstance(op, a.Roles) for op in low.body)
         }
 
@@ -94,7 +100,7 @@ class Program:
         bounds = interpreter_bounds(case)
         outputs: Arrays = {}
         for mode, seed in orders:
-            emulator = Emulator(ARCH, Schedule(mode, seed))
+            emulator = Emulator(self.arch, Schedule(mode, seed))
             with prepare_call(emulator, plan, module or self.module, sizes, arrays) as call:
                 call.launch()
                 outputs = call.results()
@@ -112,7 +118,9 @@ class Program:
         addresses = {t.name: (n + 1) << 32 for n, t in enumerate(plan.parameters)}
         launches = concrete_launches(
             plan,
-            choose_target(plan, (9, 0)),
+            choose_target(
+                plan, (TARGETS[self.arch].compute // 10, TARGETS[self.arch].compute % 10)
+            ),
             bind_sizes(plan, {}, dict(numbers)),
             addresses,
             1 << 40,

@@ -81,6 +81,13 @@ __device__ __forceinline__ To bitcast(const From& x) {
   return y;
 }
 
+/// div.full: x/y within 2 ulp over the full range (PTX ISA, div).
+[[maybe_unused]] __device__ __forceinline__ float divide_full(float x, float y) {
+  float z;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+
 /// Float to 32- and 64-bit integers: toward zero, saturating. A NaN gives an unspecified value.
 template <class To, class From>
 __device__ __forceinline__ To truncate_saturate(From x) {
@@ -357,6 +364,12 @@ __device__ __forceinline__ auto min_of(T a, U b) -> decltype(true ? T() : U()) {
   return a / b + (a % b > 0 ? 1 : 0);
 }
 
+/// x/y within 2 ulp.
+[[maybe_unused]] __device__ __forceinline__ float div_fast(float x, float y) {
+  return divide_full(x, y);
+}
+[[maybe_unused]] __device__ __forceinline__ double div_fast(double x, double y) { return x / y; }
+
 /// A number that many are divided by: times `scale`, which is 1 unless the number is tiny or huge,
 /// it has a reciprocal that is neither denormal nor infinite.
 struct Divisor {
@@ -381,6 +394,10 @@ struct Divisor {
   return divisor(y).reciprocal;
 }
 
+/// 2^x within 2 ulp; a denormal result becomes 0.
+[[maybe_unused]] __device__ __forceinline__ float exp2_fast(float x) { return exp2_approx(x); }
+[[maybe_unused]] __device__ __forceinline__ double exp2_fast(double x) { return ::exp2(x); }
+
 /// exp(x), relative error (2 + 1.2·|x|) ulp: the rounding of x·log2(e) grows with |x|.
 [[maybe_unused]] __device__ __forceinline__ float exp_fast(float x) {
   return exp2_approx(x * 1.442695041f);
@@ -392,6 +409,10 @@ struct Divisor {
   return log2_approx(x) * 0.6931471806f;
 }
 [[maybe_unused]] __device__ __forceinline__ double log_fast(double x) { return ::log(x); }
+
+/// The lanes of a warp meet; what they did to memory before is seen behind it, and nothing is read
+/// ahead of it.
+[[maybe_unused]] __device__ __forceinline__ void sync_warp() { __syncwarp(); }
 
 /// x of the lane whose number differs by `lane_mask`, for any trivially copyable T. All 32 lanes
 /// take part.
@@ -405,6 +426,14 @@ __device__ __forceinline__ T shuffle_xor(T x, int lane_mask) {
   memcpy(&x, words, sizeof(T));
   return x;
 }
+
+/// Whether x holds in any thread of the warp.
+[[maybe_unused]] __device__ __forceinline__ bool any_lane(bool x) {
+  return __any_sync(0xffffffffu, x) != 0;
+}
+
+/// Stands in a branch that is seldom taken: the compiler does not compute what is in it beforehand.
+[[maybe_unused]] __device__ __forceinline__ void seldom() { asm volatile(""); }
 
 /// The number of this thread in its warp; blocks are one-dimensional.
 [[maybe_unused]] __device__ __forceinline__ int lane_id() {
@@ -621,6 +650,38 @@ struct alignas(128) SharedTile {
     }
     return storage + row * kPitch + chunk * kChunk + col % kChunk;
   }
+
+  /// The element `rows` below and `cols` behind (row, col): `rows` a multiple of 8, `cols` one of
+  /// two chunks, `col` in the first two. What is constant of both costs a thread no register, and
+  /// what turns its chunk is one operation.
+  __device__ __forceinline__ T* beyond(int row, int col, int rows, int cols) {
+    if constexpr (kSwizzled && kChunks >= 8) {
+      constexpr int kSpan = 8 * kChunk;
+      const int chunk = (col / kChunk) ^ (row % 8);
+      const int place = row * kPitch + chunk * kChunk + col % kChunk;
+      return storage + (place ^ cols % kSpan) + cols / kSpan * kSpan + rows * kPitch;
+    } else {
+      return at(row + rows, col + cols);
+    }
+  }
+};
+
+/// The same for coordinates that are not negative: the compiler then sees that rows eight apart,
+/// and multiples of that, lie at constant distances, and needs one register for all of them.
+template <class T, int kRows, int kCols>
+struct SteppedTile : SharedTile<T, kRows, kCols> {
+  using Base = SharedTile<T, kRows, kCols>;
+
+  __device__ __forceinline__ T* at(int row, int col) {
+    unsigned chunk = static_cast<unsigned>(col) / Base::kChunk;
+    if constexpr (Base::kSwizzled && Base::kChunks >= 8) {
+      chunk ^= static_cast<unsigned>(row) % 8;
+    } else if constexpr (Base::kSwizzled && Base::kChunks > 1) {
+      chunk ^= static_cast<unsigned>(row) / (8 / Base::kChunks) % Base::kChunks;
+    }
+    return this->storage + row * Base::kPitch + chunk * Base::kChunk +
+           static_cast<unsigned>(col) % Base::kChunk;
+  }
 };
 
 /// A vector of 16 bytes to shared memory.
@@ -650,7 +711,7 @@ struct OperandB {
 template <class Tile>
 __device__ __forceinline__ void load_a(OperandA& a, Tile& tile, int row, int k) {
   const int lane = lane_id();
-  ldmatrix_x4(a.x, tile.at(row + lane % 16, k + lane / 16 * Tile::kChunk));
+  ldmatrix_x4(a.x, tile.beyond(lane % 16, lane / 16 * Tile::kChunk, row, k));
 }
 
 /// kTiles blocks of eight columns from `column` on and 32 bytes of k, from a tile that holds the
@@ -661,20 +722,21 @@ __device__ __forceinline__ void load_b(OperandB (&b)[kTiles], Tile& tile, int co
 #pragma unroll
   for (int n = 0; n + 1 < kTiles; n += 2) {
     uint32_t r[4];
-    ldmatrix_x4(r, tile.at(column + n * 8 + lane / 16 * 8 + lane % 8,
-                           k + lane / 8 % 2 * Tile::kChunk));
+    ldmatrix_x4(r, tile.beyond(lane / 16 * 8 + lane % 8, lane / 8 % 2 * Tile::kChunk,
+                               column + n * 8, k));
     b[n].x[0] = r[0];
     b[n].x[1] = r[1];
     b[n + 1].x[0] = r[2];
     b[n + 1].x[1] = r[3];
   }
   if constexpr (kTiles % 2 == 1) {
-    ldmatrix_x2(b[kTiles - 1].x, tile.at(column + (kTiles - 1) * 8 + lane % 8,
-                                         k + lane / 8 % 2 * Tile::kChunk));
+    ldmatrix_x2(b[kTiles - 1].x, tile.beyond(lane % 8, lane / 8 % 2 * Tile::kChunk,
+                                             column + (kTiles - 1) * 8, k));
   }
 }
 
-/// The same from a tile that holds k as its rows (16-bit elements).
+/// The same from a tile that holds k as its rows (16-bit elements). More blocks than one begin at a
+/// multiple of 16 columns.
 template <int kTiles, class Tile>
 __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& tile, int column,
                                                   int k) {
@@ -682,8 +744,8 @@ __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& t
 #pragma unroll
   for (int n = 0; n + 1 < kTiles; n += 2) {
     uint32_t r[4];
-    ldmatrix_x4_trans(r, tile.at(k + lane / 8 % 2 * 8 + lane % 8,
-                                 column + n * 8 + lane / 16 * 8));
+    ldmatrix_x4_trans(r, tile.beyond(lane / 8 % 2 * 8 + lane % 8, lane / 16 * 8, k,
+                                     column + n * 8));
     b[n].x[0] = r[0];
     b[n].x[1] = r[1];
     b[n + 1].x[0] = r[2];
@@ -900,8 +962,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
     const bf16_t* __restrict__ k, const bf16_t* __restrict__ v, bf16_t* __restrict__ o,
     float* __restrict__ lse, int B, int H, int S, int T, float scale) {
   constexpr int BM = 128;
-  constexpr int BN = 128;
-  constexpr int kStepsJ = 16;
+  constexpr int BN = 32;
+  constexpr int kStepsJ = 4;
   constexpr int kWidthJ = 2;
   constexpr int kStepsKCol = 1;
   constexpr int kThreadsKCol = 16;
@@ -916,24 +978,24 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
-  constexpr int kStepsI = 2;
-  constexpr int kStepsKRow = 8;
-  constexpr int kThreadsKRow = 16;
-  constexpr int kStepsQRow = 8;
-  constexpr int kThreadsQRow = 16;
-  constexpr int kStepsVRow = 8;
-  constexpr int kThreadsVRow = 16;
+  constexpr int kStepsI = 4;
+  constexpr int kStepsKRow = 4;
+  constexpr int kThreadsKRow = 8;
+  constexpr int kStepsQRow = 16;
+  constexpr int kThreadsQRow = 8;
+  constexpr int kStepsVRow = 4;
+  constexpr int kThreadsVRow = 8;
   struct Shared {
-    SharedTile<bf16_t, 128, 128> q_tile;
-    SharedTile<bf16_t, 128, 128> k_tiles[2];
-    SharedTile<bf16_t, 128, 128> v_tiles[2];
+    SteppedTile<bf16_t, 32, 128> k_tiles[3];
+    SteppedTile<bf16_t, 32, 128> v_tiles[3];
+    SteppedTile<bf16_t, 128, 128> q_tile;
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
   const int v_row_lane = thread / 16;
   const int q_row_lane = thread / 16;
   const int k_row_lane = thread / 16;
-  const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
+  const int i_first = thread / 32 % 4 * 32 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
   const int t6_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
@@ -945,32 +1007,364 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   const int h = instance % H;
   instance /= H;
   const int b = instance;
+  const float in_bits = scale * 1.4426950408889634f;
+  const float far_from = div_fast(1073741824.0f, in_bits);
+  const int s = bitcast<int>(in_bits);
+  const int and_ = static_cast<int>(s & 2139095040);
+  const float s_2 = bitcast<float>(and_);
+  const int q_row_end = S - BM * i_tile;
 
   // attention.tile:7  qi  = q[b, h, i, :]
-  __syncthreads();  // q_tile is read before it is written again
-  const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll 4
+  #pragma unroll
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_partial<16>(shared.q_tile.at(q_row_at, q_col_at), q_at + int64_t{q_col_at}
-          + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 8, 0), q_at
+          + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
-  cp_async_wait<0>();
-  __syncthreads();  // q_tile is written before it is read
+  const int k_row_end = T;
+
+  // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+  const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128;
+  #pragma unroll
+  for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+    const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+    #pragma unroll
+    for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+      const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+      cp_async_partial<16>(shared.k_tiles[2].beyond(k_row_lane, k_col_at, k_row_step * 8, 0), k_at_
+          + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+    }
+  }
+  cp_async_commit();
+
+  // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
+  if (0 < ceil_div(T, BN) - 1) {
+    const int k_row_end_2 = T - BN;
+
+    // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+    const bf16_t* const k_at__2 = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
+        * 128;
+    #pragma unroll
+    for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+      const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+      #pragma unroll
+      for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+        const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+        cp_async_partial<16>(shared.k_tiles[0].beyond(k_row_lane, k_col_at, k_row_step * 8, 0),
+            k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end_2 ? 16 : 0);
+      }
+    }
+  }
+
+  // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+  const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128;
+  #pragma unroll
+  for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+    const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+    #pragma unroll
+    for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+      const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 8, 0), v_at
+          + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+    }
+  }
+  cp_async_commit();
+
+  // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
+  for (int stage = 1; stage < 2; ++stage) {
+    if (stage < ceil_div(T, BN) - 1) {
+      const int k_row_end_2 = T - BN * stage - BN;
+
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      const bf16_t* const k_at__2 = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * stage * 128 + int64_t{BN} * 128;
+      #pragma unroll
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          cp_async_partial<16>(shared.k_tiles[stage].beyond(k_row_lane, k_col_at, k_row_step * 8,
+              0), k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end_2 ? 16
+              : 0);
+        }
+      }
+    }
+
+    // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
+    if (stage < ceil_div(T, BN)) {
+      const int v_row_end = T - BN * stage;
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
+          * stage * 128;
+      #pragma unroll
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          cp_async_partial<16>(shared.v_tiles[stage].beyond(v_row_lane, v_col_at, v_row_step * 8,
+              0), v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end ? 16
+              : 0);
+        }
+      }
+    }
+    cp_async_commit();
+  }
+
+  // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
+  cp_async_wait<2>();
+  __syncthreads();  // the tiles in front of the loop have landed
+
+  // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+  Vector<float, kWidthJ> product[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        product[i_step][j_step][j_sub] = 0.0f;
+      }
+    }
+  }
+  {
+    const int row_first = thread / 32 % 4 * 32;
+    OperandA a_operand[2][2];
+    OperandB b_operand[2][4];
+    #pragma unroll
+    for (int mt = 0; mt < 2; ++mt) {
+      load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+    }
+    load_b(b_operand[0], shared.k_tiles[2], 0, 0);
+
+    #pragma unroll
+    for (int step = 0; step < 8; ++step) {
+      const int k_now = step / 1, k_next = (step + 1) / 1;
+      const int nt_first = step % 1 * 4, nt_next = (step + 1) % 1 * 4;
+      sync_warp();  // registers are too few for operands of later steps
+      if (step + 1 < 8) {
+        if (k_next != k_now) {
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
+            load_a(a_operand[k_next % 2][mt], shared.q_tile, row_first + mt * 16, k_next * 16);
+          }
+        }
+        load_b(b_operand[(step + 1) % 2], shared.k_tiles[2], nt_next * 8, k_next * 16);
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
+              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+        }
+      }
+    }
+  }
+  Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      const int j_at = j_first + j_step * 8;
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        const int j_el = j_at + j_sub;
+        tile[i_step][j_step][j_sub] = j_el < T ? product[i_step][j_step][j_sub] : -INFINITY;
+      }
+    }
+  }
+
+  // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+  float max_tile[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    max_tile[i_step] = OpMax<float>::identity();
+  }
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        max_tile[i_step] = OpMax<float>::combine(max_tile[i_step], tile[i_step][j_step][j_sub]);
+      }
+    }
+  }
+
+  // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+  bool any_far = false;
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    any_far = any_far || abs_of(m_new) >= far_from;
+  }
+  const bool rare = any_lane(any_far);
+
+  // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
+  }
+
+  // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+  float ref[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+    ref[i_step] = ref_2;
+  }
+
+  // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+  Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        tile_2[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+      }
+    }
+  }
+
+  // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+  float row[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    row[i_step] = -fma(m_new, in_bits, 0.0f);
+  }
+  float row_2[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    row_2[i_step] = in_bits;
+  }
+  float row_3[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    row_3[i_step] = -fma(m_new, in_bits, 0.0f);
+  }
+
+  // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+  if (__builtin_expect(rare, 0)) {
+    seldom();
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          tile_2[i_step][j_step][j_sub] = far ? tile_2[i_step][j_step][j_sub] - ref[i_step]
+              : tile_2[i_step][j_step][j_sub];
+        }
+      }
+    }
+
+    // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const bool far = abs_of(ref[i_step]) > far_from;
+      row[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
+    }
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const bool far = abs_of(ref[i_step]) > far_from;
+      row_2[i_step] = far ? s_2 : in_bits;
+    }
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const bool far = abs_of(ref[i_step]) > far_from;
+      row_3[i_step] = -fma(ref[i_step], far ? s_2 : in_bits, 0.0f);
+    }
+  }
+
+  // attention.tile:19  alpha = exp(m - ref)
+  float tile_3[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    tile_3[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step];
+  }
+  float alpha[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float alpha_2 = exp2_fast(tile_3[i_step]);
+    alpha[i_step] = alpha_2;
+  }
+
+  // attention.tile:18  p     = exp(s - ref[:, None])
+  Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        const float p_2 = exp2_fast(fma(tile_2[i_step][j_step][j_sub], in_bits, row[i_step]));
+        p[i_step][j_step][j_sub] = p_2;
+      }
+    }
+  }
+
+  // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+  float sum_p[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    sum_p[i_step] = OpSum<float>::identity();
+  }
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        sum_p[i_step] += p[i_step][j_step][j_sub];
+      }
+    }
+  }
 
   // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
   float l[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    l[i_step] = 0.0f;
+    const float l_2 = 0.0f * alpha[i_step] + sum_p[i_step];
+    l[i_step] = l_2;
   }
+  float m[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    m[i_step] = m_new;
+  }
+
+  // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+  Vector<bf16_t, kWidthJ> carried[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      Vector<float, kWidthJ> carried_wide;
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        carried_wide[j_sub] = p[i_step][j_step][j_sub];
+      }
+      carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+    }
+  }
+
+  // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
   Vector<float, kWidthT6> acc[kStepsI][kStepsT6];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -978,45 +1372,1144 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
     for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
       #pragma unroll
       for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        acc[i_step][t6_step][t6_sub] = 0.0f;
+        acc[i_step][t6_step][t6_sub] = 0.0f * alpha[i_step];
       }
     }
   }
-  float m[kStepsI];
+
+  // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+  float carried_2[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    m[i_step] = -INFINITY;
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    const bool near = abs_of(m_new) <= far_from;
+    carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
   }
-  const int j_tile_whole_end = min_of(ceil_div(T, BN), T / 128);
-  for (int stage = 0; stage < 1; ++stage) {
-    if (stage < ceil_div(T, BN)) {
-      const int k_row_end = T - BN * stage;
+  const int j_tile_whole_end = min_of(ceil_div(T, BN) - 1, T / 32 - 1);
+
+  // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
+  for (int j_tile = 0; j_tile < ceil_div(T, BN) - 1; ++j_tile) {
+    cp_async_wait<1>();
+    __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    if (j_tile < j_tile_whole_end) {
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            product_2[i_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int row_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][2];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 3], 0, 0);
+
+        #pragma unroll
+        for (int step = 0; step < 8; ++step) {
+          const int k_now = step / 1, k_next = (step + 1) / 1;
+          const int nt_first = step % 1 * 4, nt_next = (step + 1) % 1 * 4;
+          sync_warp();  // registers are too few for operands of later steps
+          if (step + 1 < 8) {
+            if (k_next != k_now) {
+              #pragma unroll
+              for (int mt = 0; mt < 2; ++mt) {
+                load_a(a_operand[k_next % 2][mt], shared.q_tile, row_first + mt * 16, k_next * 16);
+              }
+            }
+            load_b(b_operand[(step + 1) % 2], shared.k_tiles[j_tile % 3], nt_next * 8, k_next * 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
+                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+            }
+          }
+        }
+      }
+      Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile_4[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      float sum_p_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p_2[i_step] = OpSum<float>::identity();
+      }
+      Vector<bf16_t, kWidthJ> carried_next[kStepsI][kStepsJ];
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      OperandA a_operand[2][2];
+      OperandB b_operand[2][4];
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
+            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 0, 0);
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 32, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][0 + nt], acc[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 0; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 64, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][4 + nt], acc[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 2; i_step < 4; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][8 + nt], acc[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 0; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
+            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 0, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][12 + nt], acc[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 2; i_step < 4; ++i_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 32, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][0 + nt], acc[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 0; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 64, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][4 + nt], acc[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 2; i_step < 4; ++i_step) {
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][8 + nt], acc[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 0; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][12 + nt], acc[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 2; i_step < 4; ++i_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          carried[i_step][j_step] = carried_next[i_step][j_step];
+        }
+      }
+      float l_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float l_3 = l[i_step] + sum_p_2[i_step];
+        l_2[i_step] = l_3;
+      }
+
+      // attention.tile:18  p     = exp(s - ref[:, None])
+      bool any_late = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool late = !(sum_p_2[i_step] < 256.0f);
+        any_late = any_late || late;
+      }
+      if (__builtin_expect(any_lane(any_late), 0)) {
+        seldom();
+
+        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+        float max_tile_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          max_tile_2[i_step] = OpMax<float>::identity();
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
+                  tile_4[i_step][j_step][j_sub]);
+            }
+          }
+        }
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
+        }
+        const bool rare_2 = any_lane(any_far_2);
+
+        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          max_tile_2[i_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[i_step]);
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float ref_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
+          ref_2[i_step] = ref_3;
+        }
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_5[i_step][j_step][j_sub] = tile_4[i_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float row_4[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
+        }
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        if (__builtin_expect(rare_2, 0)) {
+          seldom();
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref_2[i_step]) > far_from;
+                tile_5[i_step][j_step][j_sub] = far ? tile_5[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_5[i_step][j_step][j_sub];
+              }
+            }
+          }
+
+          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
+          }
+
+          // attention.tile:19  alpha = exp(m - ref)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            const float where = far ? s_2 : in_bits;
+            row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
+          }
+        }
+        float alpha_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float alpha_3 = exp2_fast(row_5[i_step]);
+          alpha_2[i_step] = alpha_3;
+        }
+
+        // attention.tile:18  p     = exp(s - ref[:, None])
+        Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const float p_3 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                  row_4[i_step]));
+              p_2[i_step][j_step][j_sub] = p_3;
+            }
+          }
+        }
+
+        // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+        float sum_p_3[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          sum_p_3[i_step] = OpSum<float>::identity();
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              sum_p_3[i_step] += p_2[i_step][j_step][j_sub];
+            }
+          }
+        }
+        float l_2_moved[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float l_3 = l[i_step] * alpha_2[i_step] + sum_p_3[i_step];
+          l_2_moved[i_step] = l_3;
+        }
+
+        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+        float m_moved[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          m_moved[i_step] = m_new;
+        }
+        float carried_2_moved[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          const bool near = abs_of(m_new) <= far_from;
+          carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+        }
+
+        // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            Vector<float, kWidthJ> carried_wide;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              carried_wide[j_sub] = p_2[i_step][j_step][j_sub];
+            }
+            carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          }
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+            #pragma unroll
+            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+              acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha_2[i_step];
+            }
+          }
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          l_2[i_step] = l_2_moved[i_step];
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          m[i_step] = m_moved[i_step];
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          carried_2[i_step] = carried_2_moved[i_step];
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        l[i_step] = l_2[i_step];
+      }
+    } else {
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            product_2[i_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
+      {
+        const int row_first = thread / 32 % 4 * 32;
+        OperandA a_operand[2][2];
+        OperandB b_operand[2][4];
+        #pragma unroll
+        for (int mt = 0; mt < 2; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 3], 0, 0);
+
+        #pragma unroll
+        for (int step = 0; step < 8; ++step) {
+          const int k_now = step / 1, k_next = (step + 1) / 1;
+          const int nt_first = step % 1 * 4, nt_next = (step + 1) % 1 * 4;
+          sync_warp();  // registers are too few for operands of later steps
+          if (step + 1 < 8) {
+            if (k_next != k_now) {
+              #pragma unroll
+              for (int mt = 0; mt < 2; ++mt) {
+                load_a(a_operand[k_next % 2][mt], shared.q_tile, row_first + mt * 16, k_next * 16);
+              }
+            }
+            load_b(b_operand[(step + 1) % 2], shared.k_tiles[j_tile % 3], nt_next * 8, k_next * 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
+                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+            }
+          }
+        }
+      }
+      const int j_end = T - BN * j_tile - BN;
+      Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            tile_4[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
+                : -INFINITY;
+          }
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      float sum_p_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        sum_p_2[i_step] = OpSum<float>::identity();
+      }
+      Vector<bf16_t, kWidthJ> carried_next[kStepsI][kStepsJ];
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      OperandA a_operand[2][2];
+      OperandB b_operand[2][4];
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
+            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 0, 0);
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 32, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][0 + nt], acc[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 0; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 64, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][4 + nt], acc[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 2; i_step < 4; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][8 + nt], acc[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 0; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
+            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 0, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][12 + nt], acc[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 2; i_step < 4; ++i_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 32, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][0 + nt], acc[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 0; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 64, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][4 + nt], acc[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 2; i_step < 4; ++i_step) {
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][8 + nt], acc[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 0; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][12 + nt], acc[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 2; i_step < 4; ++i_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          carried[i_step][j_step] = carried_next[i_step][j_step];
+        }
+      }
+      float l_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float l_3 = l[i_step] + sum_p_2[i_step];
+        l_2[i_step] = l_3;
+      }
+
+      // attention.tile:18  p     = exp(s - ref[:, None])
+      bool any_late = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool late = !(sum_p_2[i_step] < 256.0f);
+        any_late = any_late || late;
+      }
+      if (__builtin_expect(any_lane(any_late), 0)) {
+        seldom();
+
+        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+        float max_tile_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          max_tile_2[i_step] = OpMax<float>::identity();
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
+                  tile_4[i_step][j_step][j_sub]);
+            }
+          }
+        }
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
+        }
+        const bool rare_2 = any_lane(any_far_2);
+
+        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          max_tile_2[i_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[i_step]);
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float ref_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
+          ref_2[i_step] = ref_3;
+        }
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_5[i_step][j_step][j_sub] = tile_4[i_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        float row_4[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+        }
+
+        // attention.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          row_5[i_step] = fma(m[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
+        }
+
+        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+        if (__builtin_expect(rare_2, 0)) {
+          seldom();
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref_2[i_step]) > far_from;
+                tile_5[i_step][j_step][j_sub] = far ? tile_5[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_5[i_step][j_step][j_sub];
+              }
+            }
+          }
+
+          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
+          }
+
+          // attention.tile:19  alpha = exp(m - ref)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            const float where = far ? s_2 : in_bits;
+            row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
+          }
+        }
+        float alpha_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float alpha_3 = exp2_fast(row_5[i_step]);
+          alpha_2[i_step] = alpha_3;
+        }
+
+        // attention.tile:18  p     = exp(s - ref[:, None])
+        Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const float p_3 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                  row_4[i_step]));
+              p_2[i_step][j_step][j_sub] = p_3;
+            }
+          }
+        }
+
+        // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+        float sum_p_3[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          sum_p_3[i_step] = OpSum<float>::identity();
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              sum_p_3[i_step] += p_2[i_step][j_step][j_sub];
+            }
+          }
+        }
+        float l_2_moved[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float l_3 = l[i_step] * alpha_2[i_step] + sum_p_3[i_step];
+          l_2_moved[i_step] = l_3;
+        }
+
+        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+        float m_moved[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          m_moved[i_step] = m_new;
+        }
+        float carried_2_moved[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
+          const bool near = abs_of(m_new) <= far_from;
+          carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+        }
+
+        // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            Vector<float, kWidthJ> carried_wide;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              carried_wide[j_sub] = p_2[i_step][j_step][j_sub];
+            }
+            carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          }
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+            #pragma unroll
+            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+              acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha_2[i_step];
+            }
+          }
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          l_2[i_step] = l_2_moved[i_step];
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          m[i_step] = m_moved[i_step];
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          carried_2[i_step] = carried_2_moved[i_step];
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        l[i_step] = l_2[i_step];
+      }
+    }
+    const int j_tile_next = j_tile + 2;
+
+    // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
+    if (j_tile_next < ceil_div(T, BN) - 1) {
+      const int k_row_end_2 = T - BN * j_tile_next - BN;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * stage * 128;
-      #pragma unroll 4
+      const bf16_t* const k_at__2 = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * j_tile_next * 128 + int64_t{BN} * 128;
+      #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
         for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
           const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[stage].at(k_row_at, k_col_at), k_at_
-              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+          cp_async_partial<16>(shared.k_tiles[j_tile_next % 3].beyond(k_row_lane, k_col_at,
+              k_row_step * 8, 0), k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128,
+              k_row_at < k_row_end_2 ? 16 : 0);
         }
       }
+    }
+
+    // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
+    if (j_tile_next < ceil_div(T, BN)) {
+      const int v_row_end = T - BN * j_tile_next;
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * stage * 128;
-      #pragma unroll 4
+          * j_tile_next * 128;
+      #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[stage].at(v_row_at, v_col_at), v_at
-              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+          cp_async_partial<16>(shared.v_tiles[j_tile_next % 3].beyond(v_row_lane, v_col_at,
+              v_row_step * 8, 0), v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128,
+              v_row_at < v_row_end ? 16 : 0);
         }
       }
     }
@@ -1024,414 +2517,69 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   }
 
   // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-  for (int j_tile = 0; j_tile < ceil_div(T, BN); ++j_tile) {
-    cp_async_wait<0>();
-    __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    if (j_tile < j_tile_whole_end) {
-      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-      Vector<float, kWidthJ> product[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product[i_step][j_step][j_sub] = 0.0f;
-          }
-        }
-      }
-      {
-        const int row_first = thread / 32 % 8 * 16;
-        #pragma unroll
-        for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
-          }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+  cp_async_wait<0>();
+  __syncthreads();  // the tiles behind the loop have landed
 
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
-            }
-          }
-        }
-      }
-
-      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-      float max_s[kStepsI];
+  // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+  Vector<float, kWidthT6> acc_2[kStepsI][kStepsT6];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
       #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        max_s[i_step] = OpMax<float>::identity();
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float s = product[i_step][j_step][j_sub] * scale;
-            max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
-          }
-        }
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        max_s[i_step] = lane_reduce<OpMax<float>, 4>(max_s[i_step]);
-      }
-
-      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-      float ref[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float m_new = max_nan(m[i_step], max_s[i_step]);
-        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-        ref[i_step] = ref_2;
-      }
-
-      // attention.tile:18  p     = exp(s - ref[:, None])
-      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float s = product[i_step][j_step][j_sub] * scale;
-            tile[i_step][j_step][j_sub] = s - ref[i_step];
-          }
-        }
-      }
-      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile[i_step][j_step][j_sub]);
-            p[i_step][j_step][j_sub] = p_2;
-          }
-        }
-      }
-
-      // attention.tile:19  alpha = exp(m - ref)
-      float alpha[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float alpha_2 = exp_fast(m[i_step] - ref[i_step]);
-        alpha[i_step] = alpha_2;
-      }
-
-      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-      float sum_p[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = OpSum<float>::identity();
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[i_step] += p[i_step][j_step][j_sub];
-          }
-        }
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-      }
-
-      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-          #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha[i_step];
-          }
-        }
-      }
-      Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          Vector<float, kWidthJ> left_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[i_step][j_step][j_sub];
-          }
-          left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
-        }
-      }
-      {
-        #pragma unroll
-        for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
-          }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
-
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-
-      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float l_2 = l[i_step] * alpha[i_step] + sum_p[i_step];
-        l[i_step] = l_2;
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float m_new = max_nan(m[i_step], max_s[i_step]);
-        m[i_step] = m_new;
-      }
-    } else {
-      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-      Vector<float, kWidthJ> product[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product[i_step][j_step][j_sub] = 0.0f;
-          }
-        }
-      }
-      {
-        const int row_first = thread / 32 % 8 * 16;
-        #pragma unroll
-        for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
-          }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
-
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
-            }
-          }
-        }
-      }
-
-      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-      float max_s[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        max_s[i_step] = OpMax<float>::identity();
-      }
-      const int j_end = T - BN * j_tile;
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float s = product[i_step][j_step][j_sub] * scale;
-            if (j_el < j_end) {
-              max_s[i_step] = OpMax<float>::combine(max_s[i_step], s);
-            }
-          }
-        }
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        max_s[i_step] = lane_reduce<OpMax<float>, 4>(max_s[i_step]);
-      }
-
-      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-      float ref[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float m_new = max_nan(m[i_step], max_s[i_step]);
-        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-        ref[i_step] = ref_2;
-      }
-
-      // attention.tile:18  p     = exp(s - ref[:, None])
-      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float s = product[i_step][j_step][j_sub] * scale;
-            tile[i_step][j_step][j_sub] = s - ref[i_step];
-          }
-        }
-      }
-      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile[i_step][j_step][j_sub]);
-            p[i_step][j_step][j_sub] = p_2;
-          }
-        }
-      }
-
-      // attention.tile:19  alpha = exp(m - ref)
-      float alpha[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float alpha_2 = exp_fast(m[i_step] - ref[i_step]);
-        alpha[i_step] = alpha_2;
-      }
-
-      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-      float sum_p[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = OpSum<float>::identity();
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end) {
-              sum_p[i_step] += p[i_step][j_step][j_sub];
-            }
-          }
-        }
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-      }
-
-      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-          #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha[i_step];
-          }
-        }
-      }
-      Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> left_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            left_wide[j_sub] = j_el < j_end ? p[i_step][j_step][j_sub] : 0.0f;
-          }
-          left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
-        }
-      }
-      {
-        #pragma unroll
-        for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
-          }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
-
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(acc[2 * mt][nt], acc[2 * mt + 1][nt], a_operand[mt],
-                  b_operand[nt]);
-            }
-          }
-        }
-      }
-
-      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float l_2 = l[i_step] * alpha[i_step] + sum_p[i_step];
-        l[i_step] = l_2;
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float m_new = max_nan(m[i_step], max_s[i_step]);
-        m[i_step] = m_new;
+      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+        acc_2[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub];
       }
     }
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(T, BN)) {
-      const int k_row_end = T - BN * j_tile_next;
+  }
+  {
+    OperandA a_operand[2][2];
+    OperandB b_operand[2][4];
+    #pragma unroll
+    for (int mt = 0; mt < 2; ++mt) {
+      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
+          * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+    }
+    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(T, BN) - 1, 0) % 3], 0, 0);
 
-      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
-      #pragma unroll 4
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
-              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+    #pragma unroll
+    for (int step = 0; step < 8; ++step) {
+      const int k_now = step / 4, k_next = (step + 1) / 4;
+      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+      sync_warp();  // registers are too few for operands of later steps
+      if (step + 1 < 8) {
+        if (k_next != k_now) {
+          #pragma unroll
+          for (int mt = 0; mt < 2; ++mt) {
+            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8], carried[2 * mt
+                + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1], carried[2 * mt
+                + 1][(k_next * 16) / 8 + 1]);
+          }
         }
+        load_b_transposed(b_operand[(step + 1) % 2], shared.v_tiles[max_of(ceil_div(T, BN) - 1,
+            0) % 3], nt_next * 8, k_next * 16);
       }
-
-      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
-      #pragma unroll 4
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
-              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(acc_2[2 * mt][nt_first + nt], acc_2[2 * mt + 1][nt_first
+              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }
       }
     }
-    cp_async_commit();
+  }
+
+  // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
+  const int size = ceil_div(T, BN);
+  const bool gt = size > 0;
+
+  // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+  float l_2[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float l_3 = gt ? l[i_step] : 0.0f;
+    l_2[i_step] = lane_reduce<OpSum<float>, 4>(l_3);
   }
 
   // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
@@ -1441,12 +2589,12 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    by_scale[i_step] = divisor_scale(l[i_step] == 0.0f ? 1.0f : l[i_step]);
+    by_scale[i_step] = divisor_scale(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
   }
   float by_reciprocal[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    by_reciprocal[i_step] = divisor_reciprocal(l[i_step] == 0.0f ? 1.0f : l[i_step]);
+    by_reciprocal[i_step] = divisor_reciprocal(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
   }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -1455,15 +2603,15 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       Vector<float, kWidthT6> o_out_wide;
       #pragma unroll
       for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        o_out_wide[t6_sub] = acc[i_step][t6_step][t6_sub] * by_scale[i_step]
-            * by_reciprocal[i_step];
+        const float acc_3 = gt ? acc_2[i_step][t6_step][t6_sub] : 0.0f;
+        o_out_wide[t6_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
       }
       o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
     }
   }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    const int i_at = i_first + i_step * 8;
+    const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
     #pragma unroll
     for (int t6_line_step = 0; t6_line_step < kStepsT6Line; ++t6_line_step) {
       const int t6_line_at = t6_line_first + t6_line_step * 32;
@@ -1480,9 +2628,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   float* const lse_at = lse + int64_t{H} * S * b + int64_t{S} * h + int64_t{BM} * i_tile;
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    const int i_at = i_first + i_step * 8;
+    const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
     if (i_at < q_row_end && thread % 4 == 0) {
-      store_element(lse_at + i_at, m[i_step] + log_fast(l[i_step]));
+      const float m_2 = gt ? m[i_step] : -INFINITY;
+      const float m_3 = m_2 * scale;
+      store_element(lse_at + i_at, m_3 + log_fast(l_2[i_step]));
     }
   }
 }
@@ -1491,8 +2641,8 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
     const bf16_t* __restrict__ k, const bf16_t* __restrict__ v, bf16_t* __restrict__ o,
     float* __restrict__ lse, int B, int H, int S, int T, float scale) {
   constexpr int BM = 128;
-  constexpr int BN = 128;
-  constexpr int kStepsJ = 16;
+  constexpr int BN = 32;
+  constexpr int kStepsJ = 4;
   constexpr int kWidthJ = 2;
   constexpr int kStepsKCol = 1;
   constexpr int kThreadsKCol = 16;
@@ -1506,16 +2656,16 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
   constexpr int kStepsI = 2;
-  constexpr int kStepsKRow = 8;
+  constexpr int kStepsKRow = 2;
   constexpr int kThreadsKRow = 16;
   constexpr int kStepsQRow = 8;
   constexpr int kThreadsQRow = 16;
-  constexpr int kStepsVRow = 8;
+  constexpr int kStepsVRow = 2;
   constexpr int kThreadsVRow = 16;
   struct Shared {
-    SharedTile<bf16_t, 128, 128> q_tile;
-    SharedTile<bf16_t, 128, 128> k_tiles[2];
-    SharedTile<bf16_t, 128, 128> v_tiles[2];
+    SteppedTile<bf16_t, 128, 128> q_tile;
+    SteppedTile<bf16_t, 32, 128> k_tiles[3];
+    SteppedTile<bf16_t, 32, 128> v_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -1579,8 +2729,8 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     m[i_step] = -INFINITY;
   }
-  const int j_tile_whole_end = min_of(ceil_div(T, BN), T / 128);
-  for (int stage = 0; stage < 1; ++stage) {
+  const int j_tile_whole_end = min_of(ceil_div(T, BN), T / 32);
+  for (int stage = 0; stage < 2; ++stage) {
     if (stage < ceil_div(T, BN)) {
       const int k_row_end = T - BN * stage;
 
@@ -1623,7 +2773,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
 
   // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
   for (int j_tile = 0; j_tile < ceil_div(T, BN); ++j_tile) {
-    cp_async_wait<0>();
+    cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (j_tile < j_tile_whole_end) {
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -1643,17 +2793,17 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
           OperandA a_operand[1];
-          OperandB b_operand[16];
+          OperandB b_operand[4];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+          load_b(b_operand, shared.k_tiles[j_tile % 3], 0, k_at);
 
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 16; ++nt) {
+            for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
                   a_operand[mt], b_operand[nt]);
             }
@@ -1773,7 +2923,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       }
       {
         #pragma unroll
-        for (int k_at = 0; k_at < 128; k_at += 16) {
+        for (int k_at = 0; k_at < 32; k_at += 16) {
           OperandA a_operand[1];
           OperandB b_operand[16];
           #pragma unroll
@@ -1781,7 +2931,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
             pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
                 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 3], 0, k_at);
 
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
@@ -1823,17 +2973,17 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
         #pragma unroll
         for (int k_at = 0; k_at < 128; k_at += 16) {
           OperandA a_operand[1];
-          OperandB b_operand[16];
+          OperandB b_operand[4];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
           }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+          load_b(b_operand, shared.k_tiles[j_tile % 3], 0, k_at);
 
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 16; ++nt) {
+            for (int nt = 0; nt < 4; ++nt) {
               accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
                   a_operand[mt], b_operand[nt]);
             }
@@ -1964,7 +3114,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       }
       {
         #pragma unroll
-        for (int k_at = 0; k_at < 128; k_at += 16) {
+        for (int k_at = 0; k_at < 32; k_at += 16) {
           OperandA a_operand[1];
           OperandB b_operand[16];
           #pragma unroll
@@ -1972,7 +3122,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
             pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
                 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
+          load_b_transposed(b_operand, shared.v_tiles[j_tile % 3], 0, k_at);
 
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
@@ -1997,7 +3147,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
         m[i_step] = m_new;
       }
     }
-    const int j_tile_next = j_tile + 1;
+    const int j_tile_next = j_tile + 2;
     if (j_tile_next < ceil_div(T, BN)) {
       const int k_row_end = T - BN * j_tile_next;
 
@@ -2014,7 +3164,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
           if (k_row_at < k_row_end) {
             k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
           }
-          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
+          store_shared_vector(shared.k_tiles[j_tile_next % 3].at(k_row_at, k_col_at), k_chunk);
         }
       }
 
@@ -2031,7 +3181,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
           if (v_row_at < k_row_end) {
             v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
           }
-          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
+          store_shared_vector(shared.v_tiles[j_tile_next % 3].at(v_row_at, v_col_at), v_chunk);
         }
       }
     }
@@ -2079,7 +3229,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 2))
 attention_kernel(const bf16_t* __restrict__ q, const bf16_t* __restrict__ k,
     const bf16_t* __restrict__ v, bf16_t* __restrict__ o, float* __restrict__ lse, int B, int H,
     int S, int T, float scale) {
@@ -2143,11 +3293,11 @@ extern "C" cudaError_t attention(const void* q, const void* k, const void* v, vo
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
         && host_is_aligned(o, 16)) {
       status = host_launch(attention_kernel, {host_times(int64_t{B} * H, (int64_t{S} + 127) / 128),
-          256, 163840}, stream, static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
+          128, 81920}, stream, static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
           static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), lse, B, H, S, T, scale);
     } else {
       status = host_launch(attention_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
+          + 127) / 128), 256, 81920}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o),
           lse, B, H, S, T, scale);
     }

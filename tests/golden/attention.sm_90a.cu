@@ -676,6 +676,38 @@ struct alignas(128) SharedTile {
     }
     return storage + row * kPitch + chunk * kChunk + col % kChunk;
   }
+
+  /// The element `rows` below and `cols` behind (row, col): `rows` a multiple of 8, `cols` one of
+  /// two chunks, `col` in the first two. What is constant of both costs a thread no register, and
+  /// what turns its chunk is one operation.
+  __device__ __forceinline__ T* beyond(int row, int col, int rows, int cols) {
+    if constexpr (kSwizzled && kChunks >= 8) {
+      constexpr int kSpan = 8 * kChunk;
+      const int chunk = (col / kChunk) ^ (row % 8);
+      const int place = row * kPitch + chunk * kChunk + col % kChunk;
+      return storage + (place ^ cols % kSpan) + cols / kSpan * kSpan + rows * kPitch;
+    } else {
+      return at(row + rows, col + cols);
+    }
+  }
+};
+
+/// The same for coordinates that are not negative: the compiler then sees that rows eight apart,
+/// and multiples of that, lie at constant distances, and needs one register for all of them.
+template <class T, int kRows, int kCols>
+struct SteppedTile : SharedTile<T, kRows, kCols> {
+  using Base = SharedTile<T, kRows, kCols>;
+
+  __device__ __forceinline__ T* at(int row, int col) {
+    unsigned chunk = static_cast<unsigned>(col) / Base::kChunk;
+    if constexpr (Base::kSwizzled && Base::kChunks >= 8) {
+      chunk ^= static_cast<unsigned>(row) % 8;
+    } else if constexpr (Base::kSwizzled && Base::kChunks > 1) {
+      chunk ^= static_cast<unsigned>(row) / (8 / Base::kChunks) % Base::kChunks;
+    }
+    return this->storage + row * Base::kPitch + chunk * Base::kChunk +
+           static_cast<unsigned>(col) % Base::kChunk;
+  }
 };
 
 /// A vector of 16 bytes to shared memory.
@@ -705,7 +737,7 @@ struct OperandB {
 template <class Tile>
 __device__ __forceinline__ void load_a(OperandA& a, Tile& tile, int row, int k) {
   const int lane = lane_id();
-  ldmatrix_x4(a.x, tile.at(row + lane % 16, k + lane / 16 * Tile::kChunk));
+  ldmatrix_x4(a.x, tile.beyond(lane % 16, lane / 16 * Tile::kChunk, row, k));
 }
 
 /// kTiles blocks of eight columns from `column` on and 32 bytes of k, from a tile that holds the
@@ -716,20 +748,21 @@ __device__ __forceinline__ void load_b(OperandB (&b)[kTiles], Tile& tile, int co
 #pragma unroll
   for (int n = 0; n + 1 < kTiles; n += 2) {
     uint32_t r[4];
-    ldmatrix_x4(r, tile.at(column + n * 8 + lane / 16 * 8 + lane % 8,
-                           k + lane / 8 % 2 * Tile::kChunk));
+    ldmatrix_x4(r, tile.beyond(lane / 16 * 8 + lane % 8, lane / 8 % 2 * Tile::kChunk,
+                               column + n * 8, k));
     b[n].x[0] = r[0];
     b[n].x[1] = r[1];
     b[n + 1].x[0] = r[2];
     b[n + 1].x[1] = r[3];
   }
   if constexpr (kTiles % 2 == 1) {
-    ldmatrix_x2(b[kTiles - 1].x, tile.at(column + (kTiles - 1) * 8 + lane % 8,
-                                         k + lane / 8 % 2 * Tile::kChunk));
+    ldmatrix_x2(b[kTiles - 1].x, tile.beyond(lane % 8, lane / 8 % 2 * Tile::kChunk,
+                                             column + (kTiles - 1) * 8, k));
   }
 }
 
-/// The same from a tile that holds k as its rows (16-bit elements).
+/// The same from a tile that holds k as its rows (16-bit elements). More blocks than one begin at a
+/// multiple of 16 columns.
 template <int kTiles, class Tile>
 __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& tile, int column,
                                                   int k) {
@@ -737,8 +770,8 @@ __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& t
 #pragma unroll
   for (int n = 0; n + 1 < kTiles; n += 2) {
     uint32_t r[4];
-    ldmatrix_x4_trans(r, tile.at(k + lane / 8 % 2 * 8 + lane % 8,
-                                 column + n * 8 + lane / 16 * 8));
+    ldmatrix_x4_trans(r, tile.beyond(lane / 8 % 2 * 8 + lane % 8, lane / 16 * 8, k,
+                                     column + n * 8));
     b[n].x[0] = r[0];
     b[n].x[1] = r[1];
     b[n + 1].x[0] = r[2];
@@ -3863,9 +3896,9 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   constexpr int kStepsVRow = 8;
   constexpr int kThreadsVRow = 16;
   struct Shared {
-    SharedTile<bf16_t, 128, 128> q_tile;
-    SharedTile<bf16_t, 128, 128> k_tiles[3];
-    SharedTile<bf16_t, 128, 128> v_tiles[3];
+    SteppedTile<bf16_t, 128, 128> q_tile;
+    SteppedTile<bf16_t, 128, 128> k_tiles[3];
+    SteppedTile<bf16_t, 128, 128> v_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);

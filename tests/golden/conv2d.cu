@@ -568,6 +568,20 @@ struct alignas(128) SharedTile {
     }
     return storage + row * kPitch + chunk * kChunk + col % kChunk;
   }
+
+  /// The element `rows` below and `cols` behind (row, col): `rows` a multiple of 8, `cols` one of
+  /// two chunks, `col` in the first two. What is constant of both costs a thread no register, and
+  /// what turns its chunk is one operation.
+  __device__ __forceinline__ T* beyond(int row, int col, int rows, int cols) {
+    if constexpr (kSwizzled && kChunks >= 8) {
+      constexpr int kSpan = 8 * kChunk;
+      const int chunk = (col / kChunk) ^ (row % 8);
+      const int place = row * kPitch + chunk * kChunk + col % kChunk;
+      return storage + (place ^ cols % kSpan) + cols / kSpan * kSpan + rows * kPitch;
+    } else {
+      return at(row + rows, col + cols);
+    }
+  }
 };
 
 /// A vector of 16 bytes to shared memory.
@@ -597,10 +611,11 @@ struct OperandB {
 template <class Tile>
 __device__ __forceinline__ void load_a(OperandA& a, Tile& tile, int row, int k) {
   const int lane = lane_id();
-  ldmatrix_x4(a.x, tile.at(row + lane % 16, k + lane / 16 * Tile::kChunk));
+  ldmatrix_x4(a.x, tile.beyond(lane % 16, lane / 16 * Tile::kChunk, row, k));
 }
 
-/// The same from a tile that holds k as its rows (16-bit elements).
+/// The same from a tile that holds k as its rows (16-bit elements). More blocks than one begin at a
+/// multiple of 16 columns.
 template <int kTiles, class Tile>
 __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& tile, int column,
                                                   int k) {
@@ -608,8 +623,8 @@ __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& t
 #pragma unroll
   for (int n = 0; n + 1 < kTiles; n += 2) {
     uint32_t r[4];
-    ldmatrix_x4_trans(r, tile.at(k + lane / 8 % 2 * 8 + lane % 8,
-                                 column + n * 8 + lane / 16 * 8));
+    ldmatrix_x4_trans(r, tile.beyond(lane / 8 % 2 * 8 + lane % 8, lane / 16 * 8, k,
+                                     column + n * 8));
     b[n].x[0] = r[0];
     b[n].x[1] = r[1];
     b[n + 1].x[0] = r[2];
@@ -992,7 +1007,7 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
         {
           const int row_first = thread / 32 % 4 * 32;
           const int col_first = thread / 128 % 2 * 32;
-          #pragma unroll 1
+          #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             OperandA a_operand[2];
             OperandB b_operand[4];
@@ -1051,7 +1066,7 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
         {
           const int row_first = thread / 32 % 4 * 32;
           const int col_first = thread / 128 % 2 * 32;
-          #pragma unroll 1
+          #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             OperandA a_operand[2];
             OperandB b_operand[4];
@@ -1179,7 +1194,7 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
         {
           const int row_first = thread / 32 % 4 * 32;
           const int col_first = thread / 128 % 2 * 32;
-          #pragma unroll 1
+          #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             OperandA a_operand[2];
             OperandB b_operand[4];
@@ -1238,7 +1253,7 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
         {
           const int row_first = thread / 32 % 4 * 32;
           const int col_first = thread / 128 % 2 * 32;
-          #pragma unroll 1
+          #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             OperandA a_operand[2];
             OperandB b_operand[4];
@@ -1366,7 +1381,7 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
         {
           const int row_first = thread / 32 % 4 * 32;
           const int col_first = thread / 128 % 2 * 32;
-          #pragma unroll 1
+          #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             OperandA a_operand[2];
             OperandB b_operand[4];
@@ -1425,7 +1440,7 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
         {
           const int row_first = thread / 32 % 4 * 32;
           const int col_first = thread / 128 % 2 * 32;
-          #pragma unroll 1
+          #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             OperandA a_operand[2];
             OperandB b_operand[4];
@@ -1717,7 +1732,7 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
         {
           const int row_first = thread / 32 % 4 * 32;
           const int col_first = thread / 128 % 2 * 32;
-          #pragma unroll 1
+          #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             OperandA a_operand[2];
             OperandB b_operand[4];
@@ -1808,7 +1823,7 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
         {
           const int row_first = thread / 32 % 4 * 32;
           const int col_first = thread / 128 % 2 * 32;
-          #pragma unroll 1
+          #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             OperandA a_operand[2];
             OperandB b_operand[4];
@@ -1974,7 +1989,7 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
         {
           const int row_first = thread / 32 % 4 * 32;
           const int col_first = thread / 128 % 2 * 32;
-          #pragma unroll 1
+          #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             OperandA a_operand[2];
             OperandB b_operand[4];
@@ -2065,7 +2080,7 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
         {
           const int row_first = thread / 32 % 4 * 32;
           const int col_first = thread / 128 % 2 * 32;
-          #pragma unroll 1
+          #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             OperandA a_operand[2];
             OperandB b_operand[4];
@@ -2233,7 +2248,7 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
         {
           const int row_first = thread / 32 % 4 * 32;
           const int col_first = thread / 128 % 2 * 32;
-          #pragma unroll 1
+          #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             OperandA a_operand[2];
             OperandB b_operand[4];
@@ -2324,7 +2339,7 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
         {
           const int row_first = thread / 32 % 4 * 32;
           const int col_first = thread / 128 % 2 * 32;
-          #pragma unroll 1
+          #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             OperandA a_operand[2];
             OperandB b_operand[4];

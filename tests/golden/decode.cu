@@ -677,6 +677,20 @@ struct alignas(128) SharedTile {
     }
     return storage + row * kPitch + chunk * kChunk + col % kChunk;
   }
+
+  /// The element `rows` below and `cols` behind (row, col): `rows` a multiple of 8, `cols` one of
+  /// two chunks, `col` in the first two. What is constant of both costs a thread no register, and
+  /// what turns its chunk is one operation.
+  __device__ __forceinline__ T* beyond(int row, int col, int rows, int cols) {
+    if constexpr (kSwizzled && kChunks >= 8) {
+      constexpr int kSpan = 8 * kChunk;
+      const int chunk = (col / kChunk) ^ (row % 8);
+      const int place = row * kPitch + chunk * kChunk + col % kChunk;
+      return storage + (place ^ cols % kSpan) + cols / kSpan * kSpan + rows * kPitch;
+    } else {
+      return at(row + rows, col + cols);
+    }
+  }
 };
 
 /// A vector of 16 bytes to shared memory.
@@ -706,7 +720,7 @@ struct OperandB {
 template <class Tile>
 __device__ __forceinline__ void load_a(OperandA& a, Tile& tile, int row, int k) {
   const int lane = lane_id();
-  ldmatrix_x4(a.x, tile.at(row + lane % 16, k + lane / 16 * Tile::kChunk));
+  ldmatrix_x4(a.x, tile.beyond(lane % 16, lane / 16 * Tile::kChunk, row, k));
 }
 
 /// kTiles blocks of eight columns from `column` on and 32 bytes of k, from a tile that holds the
@@ -717,20 +731,21 @@ __device__ __forceinline__ void load_b(OperandB (&b)[kTiles], Tile& tile, int co
 #pragma unroll
   for (int n = 0; n + 1 < kTiles; n += 2) {
     uint32_t r[4];
-    ldmatrix_x4(r, tile.at(column + n * 8 + lane / 16 * 8 + lane % 8,
-                           k + lane / 8 % 2 * Tile::kChunk));
+    ldmatrix_x4(r, tile.beyond(lane / 16 * 8 + lane % 8, lane / 8 % 2 * Tile::kChunk,
+                               column + n * 8, k));
     b[n].x[0] = r[0];
     b[n].x[1] = r[1];
     b[n + 1].x[0] = r[2];
     b[n + 1].x[1] = r[3];
   }
   if constexpr (kTiles % 2 == 1) {
-    ldmatrix_x2(b[kTiles - 1].x, tile.at(column + (kTiles - 1) * 8 + lane % 8,
-                                         k + lane / 8 % 2 * Tile::kChunk));
+    ldmatrix_x2(b[kTiles - 1].x, tile.beyond(lane % 8, lane / 8 % 2 * Tile::kChunk,
+                                             column + (kTiles - 1) * 8, k));
   }
 }
 
-/// The same from a tile that holds k as its rows (16-bit elements).
+/// The same from a tile that holds k as its rows (16-bit elements). More blocks than one begin at a
+/// multiple of 16 columns.
 template <int kTiles, class Tile>
 __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& tile, int column,
                                                   int k) {
@@ -738,8 +753,8 @@ __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& t
 #pragma unroll
   for (int n = 0; n + 1 < kTiles; n += 2) {
     uint32_t r[4];
-    ldmatrix_x4_trans(r, tile.at(k + lane / 8 % 2 * 8 + lane % 8,
-                                 column + n * 8 + lane / 16 * 8));
+    ldmatrix_x4_trans(r, tile.beyond(lane / 8 % 2 * 8 + lane % 8, lane / 16 * 8, k,
+                                     column + n * 8));
     b[n].x[0] = r[0];
     b[n].x[1] = r[1];
     b[n + 1].x[0] = r[2];
@@ -1064,6 +1079,47 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+        + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
+      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
+          + ceil_div(length_value, 16)) - BN * j_tile_next - s * ceil_div(length_value, 16);
+      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * j_tile_next - s
+          * ceil_div(length_value, 16);
+
+      // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
+      const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
+          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
+      #pragma unroll 4
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
+              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end
+              && k_row_at >= k_row_begin_end ? 16 : 0);
+        }
+      }
+
+      // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
+      const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
+          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
+      #pragma unroll 4
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
+              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end
+              && v_row_at >= k_row_begin_end ? 16 : 0);
+        }
+      }
+    }
+    cp_async_commit();
+
+    // decode.tile:14  for j in range(s * chunk : min(length[b], (s + 1) * chunk) by BN):
     if (j_tile < j_tile_whole_end) {
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       Vector<float, kWidthS> product[kStepsG][kStepsS];
@@ -1517,45 +1573,6 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
         m[g_step] = m_new;
       }
     }
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
-        + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
-      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
-          + ceil_div(length_value, 16)) - BN * j_tile_next - s * ceil_div(length_value, 16);
-      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * j_tile_next - s
-          * ceil_div(length_value, 16);
-
-      // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll 4
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
-              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end
-              && k_row_at >= k_row_begin_end ? 16 : 0);
-        }
-      }
-
-      // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
-      const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll 4
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
-              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end
-              && v_row_at >= k_row_begin_end ? 16 : 0);
-        }
-      }
-    }
-    cp_async_commit();
   }
 
   // decode.tile:22  part[s, b, h, :] = acc
@@ -1747,6 +1764,51 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
+        + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
+      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
+          + ceil_div(length_value, 16)) - BN * j_tile_next - s * ceil_div(length_value, 16);
+      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * j_tile_next - s
+          * ceil_div(length_value, 16);
+
+      // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
+      const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
+          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
+      #pragma unroll 1
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          Vector<bf16_t, kWidthKCol> k_chunk = {};
+          if (k_row_at < k_row_end && k_row_at >= k_row_begin_end) {
+            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
+          }
+          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
+        }
+      }
+
+      // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
+      const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
+          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
+      #pragma unroll 1
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          Vector<bf16_t, kWidthVCol> v_chunk = {};
+          if (v_row_at < k_row_end && v_row_at >= k_row_begin_end) {
+            v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
+          }
+          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
+        }
+      }
+    }
+    cp_async_commit();
+
+    // decode.tile:14  for j in range(s * chunk : min(length[b], (s + 1) * chunk) by BN):
     if (j_tile < j_tile_whole_end) {
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       Vector<float, kWidthS> product[kStepsG][kStepsS];
@@ -2168,49 +2230,6 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
         m[g_step] = m_new;
       }
     }
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
-        + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
-      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
-          + ceil_div(length_value, 16)) - BN * j_tile_next - s * ceil_div(length_value, 16);
-      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * j_tile_next - s
-          * ceil_div(length_value, 16);
-
-      // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll 1
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          Vector<bf16_t, kWidthKCol> k_chunk = {};
-          if (k_row_at < k_row_end && k_row_at >= k_row_begin_end) {
-            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
-          }
-          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
-        }
-      }
-
-      // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
-      const bf16_t* const v_at = v + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{s} * ceil_div(length_value, 16) * 128;
-      #pragma unroll 1
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          Vector<bf16_t, kWidthVCol> v_chunk = {};
-          if (v_row_at < k_row_end && v_row_at >= k_row_begin_end) {
-            v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
-          }
-          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
-        }
-      }
-    }
-    cp_async_commit();
   }
 
   // decode.tile:22  part[s, b, h, :] = acc

@@ -733,6 +733,20 @@ struct alignas(128) SharedTile {
     }
     return storage + row * kPitch + chunk * kChunk + col % kChunk;
   }
+
+  /// The element `rows` below and `cols` behind (row, col): `rows` a multiple of 8, `cols` one of
+  /// two chunks, `col` in the first two. What is constant of both costs a thread no register, and
+  /// what turns its chunk is one operation.
+  __device__ __forceinline__ T* beyond(int row, int col, int rows, int cols) {
+    if constexpr (kSwizzled && kChunks >= 8) {
+      constexpr int kSpan = 8 * kChunk;
+      const int chunk = (col / kChunk) ^ (row % 8);
+      const int place = row * kPitch + chunk * kChunk + col % kChunk;
+      return storage + (place ^ cols % kSpan) + cols / kSpan * kSpan + rows * kPitch;
+    } else {
+      return at(row + rows, col + cols);
+    }
+  }
 };
 
 /// The same for coordinates that are not negative: the compiler then sees that rows eight apart,
@@ -780,10 +794,11 @@ struct OperandB {
 template <class Tile>
 __device__ __forceinline__ void load_a(OperandA& a, Tile& tile, int row, int k) {
   const int lane = lane_id();
-  ldmatrix_x4(a.x, tile.at(row + lane % 16, k + lane / 16 * Tile::kChunk));
+  ldmatrix_x4(a.x, tile.beyond(lane % 16, lane / 16 * Tile::kChunk, row, k));
 }
 
-/// The same from a tile that holds k as its rows (16-bit elements).
+/// The same from a tile that holds k as its rows (16-bit elements). More blocks than one begin at a
+/// multiple of 16 columns.
 template <int kTiles, class Tile>
 __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& tile, int column,
                                                   int k) {
@@ -791,8 +806,8 @@ __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& t
 #pragma unroll
   for (int n = 0; n + 1 < kTiles; n += 2) {
     uint32_t r[4];
-    ldmatrix_x4_trans(r, tile.at(k + lane / 8 % 2 * 8 + lane % 8,
-                                 column + n * 8 + lane / 16 * 8));
+    ldmatrix_x4_trans(r, tile.beyond(lane / 8 % 2 * 8 + lane % 8, lane / 16 * 8, k,
+                                     column + n * 8));
     b[n].x[0] = r[0];
     b[n].x[1] = r[1];
     b[n + 1].x[0] = r[2];
@@ -1316,22 +1331,23 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         #pragma unroll
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
-          cp_async_partial<16>(shared.a_tiles[stage].at(a_row_at, a_col_at), a_at + int64_t{K}
-              * a_row_at + a_col_at, a_row_at < a_row_end ? min_of(max_of(a_col_end - a_col_at, 0)
-              * 2, 16) : 0);
+          cp_async_partial<16>(shared.a_tiles[stage].beyond(a_row_lane, a_col_at, a_row_step * 16,
+              0), a_at + int64_t{K} * a_row_at + a_col_at, a_row_at < a_row_end
+              ? min_of(max_of(a_col_end - a_col_at, 0) * 2, 16) : 0);
         }
       }
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
           * stage * 64 + int64_t{BN} * j_tile;
-      #pragma unroll 4
+      #pragma unroll
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
         #pragma unroll
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
-          cp_async_partial<16>(shared.b_tiles[stage].at(b_row_at, b_col_at), b_at + int64_t{N}
-              * b_row_at + b_col_at, b_row_at < a_col_end && b_col_at < b_col_end ? 16 : 0);
+          cp_async_partial<16>(shared.b_tiles[stage].beyond(b_row_lane, b_col_at, b_row_step * 8,
+              0), b_at + int64_t{N} * b_row_at + b_col_at, b_row_at < a_col_end
+              && b_col_at < b_col_end ? 16 : 0);
         }
       }
     }
@@ -1383,9 +1399,9 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         #pragma unroll
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
-          cp_async_partial<16>(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_at
-              + int64_t{K} * a_row_at + a_col_at, a_row_step * 16 < a_row_end - a_row_lane
-              ? min_of(max_of(a_col_end - a_col_at, 0) * 2, 16) : 0);
+          cp_async_partial<16>(shared.a_tiles[k_tile_next % 3].beyond(a_row_lane, a_col_at,
+              a_row_step * 16, 0), a_at + int64_t{K} * a_row_at + a_col_at, a_row_step
+              * 16 < a_row_end - a_row_lane ? min_of(max_of(a_col_end - a_col_at, 0) * 2, 16) : 0);
         }
       }
     }
@@ -1415,9 +1431,9 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         #pragma unroll
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
-          cp_async_partial<16>(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_at
-              + int64_t{N} * b_row_at + b_col_at, b_row_step * 8 < a_col_end - b_row_lane
-              && b_col_at < b_col_end ? 16 : 0);
+          cp_async_partial<16>(shared.b_tiles[k_tile_next % 3].beyond(b_row_lane, b_col_at,
+              b_row_step * 8, 0), b_at + int64_t{N} * b_row_at + b_col_at, b_row_step
+              * 8 < a_col_end - b_row_lane && b_col_at < b_col_end ? 16 : 0);
         }
       }
     }

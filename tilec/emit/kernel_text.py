@@ -237,6 +237,15 @@ class KernelWriter:
         slot = "" if address.slot is None else f"[{self.expr(address.slot)}]"
         return f"shared.{address.buffer}{slot}"
 
+    def tile_place(self, op: k.CopyAsync) -> str:
+        """Where a copy's vector goes: constants from the thread's first row where rows a step apart lie alike."""
+        tile, row, col = self.tile(op.tile), op.row, op.col.coordinate
+        buffer = next(t for t in self.kernel.tiles if t.name == op.tile.buffer)
+        apart = row.layout.threads
+        if buffer.constant and row.layout.is_blocked and self.loops(row) and apart % 8 == 0:
+            return f"{tile}.beyond({row.lane}, {col}, {row.step} * {apart}, 0)"
+        return f"{tile}.at({row.coordinate}, {col})"
+
     def is_fragment(self, operand: object) -> bool:
         """Whether a product's operand is in registers."""
         return isinstance(operand, k.Fragment)

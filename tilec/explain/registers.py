@@ -166,7 +166,8 @@ class _Lives:
                 left = 0 if isinstance(op.a, k.Fragment) else 4 * op.row_tiles
                 self.operands[position] = (left + 2 * columns) * (2 if op.ahead else 1)
             case ProductStep():
-                self.operands[position] = 2 * (4 * op.product.row_tiles + 2 * op.product.col_tiles)
+                columns = op.product.columns_at_once or op.product.col_tiles
+                self.operands[position] = 2 * (4 * op.product.row_tiles + 2 * columns)
             case WmmaProduct():
                 # fragments of 16 x 16 elements in 32 lanes, of f16 twice (CUDA guide: their layout is not specified)
                 self.operands[position] = 8 * op.sums.rows + 8

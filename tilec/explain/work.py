@@ -227,7 +227,7 @@ class Counter:
             case k.Product():
                 self._product(op, op.k_extent, work, place)
             case ProductStep():
-                self._product(op.product, op.product.k_step, work, place)
+                self._product(op.product, op.product.k_step, work, place, op.share)
             case WmmaProduct():
                 macs = 256 * op.sums.rows * op.sums.cols * op.k_extent * (self.whole / 32)
                 share = self.rates.warp_share
@@ -276,9 +276,11 @@ class Counter:
             case _:
                 pass
 
-    def _product(self, op: k.Product, extent: int, work: Work, place: _Place) -> None:
-        """A product of warps over `extent` elements of the consumed axis."""
-        macs = 16 * op.row_tiles * 8 * op.col_tiles * extent * (self.whole / 32)
+    def _product(
+        self, op: k.Product, extent: int, work: Work, place: _Place, share: float = 1.0
+    ) -> None:
+        """A product of warps over `extent` elements of the consumed axis, of a share of its columns."""
+        macs = 16 * op.row_tiles * 8 * op.col_tiles * extent * (self.whole / 32) * share
         self._multiply(macs, self.bits[op.b.buffer], work, place, self.rates.warp_share)
 
     def _multiply(self, macs: float, bits: int, work: Work, place: _Place, share: float) -> None:

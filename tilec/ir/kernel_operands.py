@@ -25,19 +25,38 @@ class DeclareOperands(Op):
 
 @dataclass(frozen=True)
 class ReadOperands(Op):
-    """One step's operands, from element `k_at` of the consumed axis on, into one of the two sets."""
+    """One step's operands, from element `k_at` of the consumed axis on, into one of the two sets. `column`: of the right one the blocks from
+    there on that the product has in registers at a time, of the left one those that none had before."""
 
     product: Product
     set: int
     k_at: int
+    column: int | None = None
+
+    @property
+    def left_set(self) -> int:
+        """The set of the left operand's registers."""
+        return self.set if self.column is None else self.k_at // self.product.k_step % 2
 
 
 @dataclass(frozen=True)
 class ProductStep(Op):
-    """`target += a @ b` of one step by the operands of a set. The tiles' slots say nothing."""
+    """`target += a @ b` of one step by the operands of a set. The tiles' slots say nothing. `k_at`, `column`: as they were read."""
 
     product: Product
     set: int
+    k_at: int = 0
+    column: int | None = None
+
+    @property
+    def left_set(self) -> int:
+        """The set of the left operand's registers."""
+        return self.set if self.column is None else self.k_at // self.product.k_step % 2
+
+    @property
+    def share(self) -> float:
+        """How much of the step's columns it multiplies."""
+        return 1.0 if self.column is None else self.product.columns_at_once / self.product.col_tiles
 
     @property
     def a(self) -> TileAddress | Fragment:

@@ -239,10 +239,22 @@ class ProductAssignment(Assignment):
         staged where it is used. And the bytes of one trip."""
         ring = 0
         fixed = 0
+        seen: set[int] = set()
+        root = self.products.root
+        looped = {
+            root(o.load.out.id)
+            for plan in self.products.plans.values()
+            for o in (plan.a, plan.b)
+            if isinstance(o, Staged) and o.load is not None and self._in_loop(o.load)
+        }
         for plan in self.products.plans.values():
             for operand in (plan.a, plan.b):
-                if not isinstance(operand, Staged):
+                if not isinstance(operand, Staged) or operand.source.id in seen:
                     continue
+                seen.add(operand.source.id)
+                load = operand.load
+                if load is not None and not self._in_loop(load) and root(load.out.id) in looped:
+                    continue  # a slot of the loop's ring
                 rows, cols = (
                     self.products.padded(self.axes, operand, plan, n)
                     for n in ((1, 0) if operand.turned else (0, 1))
@@ -255,7 +267,9 @@ class ProductAssignment(Assignment):
         if self.candidate.stages is not None:
             stages = self.candidate.stages
         else:
-            stages = ring_depth(self.target, ring, fixed)
+            # products in a chain hide copies behind much work: two slots are enough
+            least = 2 if self.products.chained else 3
+            stages = ring_depth(self.target, ring, fixed, least)
         if ring * stages + fixed > limit:
             raise fail(
                 "E0603",
@@ -266,6 +280,11 @@ class ProductAssignment(Assignment):
                 help="use smaller tiles" + (" or fewer `stages`" if stages > 1 else ""),
             )
         return stages, ring + fixed // stages
+
+    def resident(self) -> int:
+        """CTAs that a multiprocessor holds, two at most."""
+        stages, stage_bytes = self._stages()
+        return self._resident(stages * stage_bytes)
 
     def ring(self) -> tuple[int, bool]:
         """Slots of the rings of operands, and whether a loop brings any. Raises TileError (E0603) where shared memory has no room for one."""

@@ -1,9 +1,9 @@
 """All passes, in order, on one screen.
 
 Tile IR   topk · reindex · eliminate_dead · hoist · sink_stores · skip_dead
-          for warpgroups: schedule (fold_exponents · defer_sums · rotate · rows_first)
+          for warpgroups, and for chained products of warps: schedule (fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
-Kernel IR lower · across · retire · synchronize · exchange · queue · slices · tickets
+Kernel IR lower · across · between · retire · synchronize · exchange · queue · slices · tickets
 Host      launch plan · decisions
 
 A nest with products is tried in the asynchronous form of a target that has one; the variants of that form come first (the last of them
@@ -38,6 +38,7 @@ from tilec.ir.symbolic import Sym, Var, ceildiv, sym_min
 from tilec.lazy_dataclass import dataclass
 from tilec.passes import (
     across,
+    between,
     copies,
     eliminate_dead,
     even_rounds,
@@ -55,13 +56,9 @@ from tilec.passes import (
     topk,
     warp_fit,
 )
-from tilec.passes.assign_layouts import Variant, assign
-from tilec.passes.assign_products import ProductAssignment
-from tilec.passes.axes import classify
+from tilec.passes.assign_layouts import Variant
 from tilec.passes.lower import lower_nest
 from tilec.passes.lower.names import Spelling
-from tilec.passes.placement import place
-from tilec.passes.products import plan_products
 from tilec.passes.rereads import rereads
 from tilec.passes.supported import check_supported
 from tilec.passes.uses import all_ops
@@ -154,22 +151,17 @@ def run(
             program, candidate = general
             (nest,) = program.nests
             nest = _cleaned(program, nest)
-        nest, axes = classify(program, nest)
-        placement = place(nest)
-        wanted = "auto" if candidate.mma == "wgmma" else candidate.mma
-        products = plan_products(nest, axes, target, candidate.warps, wanted)
-        if products is None:
-            variants = assign(program, nest, axes, placement, target, candidate.warps)
-        else:
-            variants = ProductAssignment(
-                program, nest, axes, placement, target, candidate, products, take_all(forms)
-            ).variants()
-        snapshot("assign_layouts", (*(f.variant for f in forms), *variants))
-        warnings += rereads(nest, axes, placement, variants)
+        others = warp_fit.variants(program, nest, target, candidate, take_all(forms))
+        beside = [Form(program, p.nest, p.axes, p.placement, v, p.steps) for p, v in others]
+        if beside[0].schedule:
+            snapshot("schedule", replace(program, nests=(beside[0].nest,)))
+        snapshot("assign_layouts", tuple(form.variant for form in (*forms, *beside)))
+        found = beside[0]
+        alike = [form.variant for form in beside if form.nest is found.nest]
+        warnings += rereads(found.nest, found.axes, found.placement, alike)
         launches: list[Launch] = []
         copying: dict[copies.Copy, Launch] = {}
         longer: list[tuple[Sym, Sym]] = []
-        beside = [Form(program, nest, axes, placement, v) for v in variants]
         program, candidate = whole, given
         preferred = _by_size(forms[0], by_size, target) if forms else []
         for form in (*preferred, *forms, *beside):
@@ -185,6 +177,8 @@ def run(
             snapshot("lower", kernel)
             kernel = across.run(kernel)
             snapshot("across", kernel)
+            kernel = between.run(kernel)
+            snapshot("between", kernel)
             kernel = retire.run(kernel)
             snapshot("retire", kernel)
             kernel = synchronize.run(kernel)
@@ -355,12 +349,13 @@ def suits(
     return True
 
 
-def slots(program: t.Program, target: Target, candidate: Candidate) -> int:
-    """Slots of rings that every nest with products of warps has room for, as `warp_fit.slots`."""
-    return min(
-        warp_fit.slots(program, _cleaned(program, nest), target, candidate)
-        for nest in program.nests
-    )
+def slots(program: t.Program, target: Target, candidate: Candidate, chained: bool = False) -> int:
+    """Slots of rings that every nest with products of warps has room for, as `warp_fit.slots`; `chained`: 0 where there are others than
+    those of warps with two blocks of rows."""
+    nests = [_cleaned(program, nest) for nest in program.nests]
+    if chained and not all(warp_fit.is_twofold(program, n, target, candidate) for n in nests):
+        return 0
+    return min(warp_fit.slots(program, nest, target, candidate) for nest in nests)
 
 
 def _said(

@@ -94,11 +94,22 @@ class Products:
     accumulators: int = 0
     beside: int = 0
     """accumulators among them that are not a product's own"""
+    is_handed_on: bool = False
+    """a loop hands a left operand in registers on to its next trip"""
     waste: float = 0.0
     origin: Mapping[int, int] = field(default_factory=dict)
     """of a copied product's result the one that it is a copy of: both are in the same registers"""
     swapped: bool = False
     """products are computed transposed: their columns are the instruction's rows"""
+
+    @property
+    def chained(self) -> bool:
+        """Whether a product's left operand is made from another one's accumulators: registers are short."""
+        return any(isinstance(plan.a, InRegisters) for plan in self.plans.values())
+
+    def root(self, number: int) -> int:
+        """The value that one is a copy of, or itself."""
+        return self.origin.get(number, number)
 
     def distinct(self) -> list[ProductPlan]:
         """One plan for each set of accumulators."""
@@ -144,6 +155,11 @@ def plan_products(
     for op in dots:
         left = chained if whole_rows else ()
         found.plans[op.out.id] = _plan(op, axes, definitions, target, left, form)
+    found.is_handed_on = any(
+        isinstance(plan.a, InRegisters)
+        and isinstance(definitions.defining.get(plan.a.source.id), t.For)
+        for plan in found.plans.values()
+    )
     _geometry(nest, axes, found, rows, columns, warps)
     return found
 

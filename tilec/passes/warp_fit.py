@@ -5,11 +5,16 @@ What ptxas spills is known when nvcc has run, which `compile` never asks; this i
 
 from __future__ import annotations
 
+from math import prod
+
 from tilec.ir import tile_ir as t
+from tilec.lazy_dataclass import dataclass
+from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.assign_products import ProductAssignment
 from tilec.passes.axes import Axes, classify
-from tilec.passes.placement import place
+from tilec.passes.placement import Placement, place
 from tilec.passes.products import InRegisters, ProductPlan, Products, plan_products
+from tilec.passes.schedule import Scheduled, schedule
 from tilec.passes.uses import all_ops
 from tilec.plan.candidate import Candidate
 from tilec.source.diagnostics import TileError
@@ -18,8 +23,144 @@ from tilec.targets.table import Target
 COLUMNS_AT_ONCE = 2
 """Blocks of columns whose operands are in registers together, where there is no room for more."""
 
+HANDED_BESIDES = 48
+"""Registers besides of a loop that hands packed operands on to its next trip, and reads others two blocks at a time: measured with ptxas
+for sm_80 to sm_120, none spilled."""
+
+ROWS_OF_A_BRANCH = 16
+"""Registers that a rare branch of rows takes where no others are free (ptxas spilled 10 without them)."""
+
 ENOUGH = 2
 """Slots of a ring: one is read while the other is filled."""
+
+
+LEAST_WARPS = 4
+"""Of a CTA: one for each scheduler of a multiprocessor."""
+
+ENOUGH_WARPS = 8
+"""On a multiprocessor: on each scheduler one multiplies while another one computes."""
+
+TWO_BLOCKS = 32
+"""Rows of a warp that multiplies each of the right operand's elements twice."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A nest as products of warps take it, and what was done to it for them."""
+
+    nest: t.Nest
+    axes: Axes
+    placement: Placement
+    products: Products | None
+    steps: tuple[str, ...] = ()
+
+
+def plan(
+    program: t.Program,
+    nest: t.Nest,
+    target: Target,
+    candidate: Candidate,
+    warps: int | None = None,
+    scheduled: Scheduled | None = None,
+) -> Planned:
+    """A nest with its products, shared out over `warps` where the candidate does not say; `scheduled` is what stands for the nest. Raises
+    TileError where its products cannot be compiled."""
+    scheduled = scheduled or Scheduled(nest)
+    nest, axes = classify(program, scheduled.nest)
+    form = "auto" if candidate.mma == "wgmma" else candidate.mma
+    count = candidate.warps or warps
+    products = plan_products(nest, axes, target, count, form, scheduled.origin)
+    return Planned(nest, axes, place(nest), products, scheduled.steps)
+
+
+def planned(program: t.Program, nest: t.Nest, target: Target, candidate: Candidate) -> Planned:
+    """The same; a nest whose products are chained in registers is scheduled where these suffice, for warps with two blocks of rows
+    before others."""
+    plain = plan(program, nest, target, candidate)
+    if plain.products is None or not plain.products.chained:
+        return plain
+    scheduled = schedule(program, nest, warps=True)
+    if not scheduled.steps:
+        return plain
+    for warps in (_by_two_blocks(plain.products), None):
+        try:
+            found = plan(program, nest, target, candidate, warps, scheduled)
+        except TileError:
+            continue
+        assert found.products is not None
+        if have_room(found.axes, found.products, _beside(found)):
+            return found
+    return plain
+
+
+def variants(
+    program: t.Program, nest: t.Nest, target: Target, candidate: Candidate, general_only: bool
+) -> list[tuple[Planned, Variant]]:
+    """The variants of a nest without roles: those with aligned accesses and the one for all addresses, or that alone. What is copied through
+    registers takes those that a schedule needs: the latter has none."""
+
+    def of(found: Planned, general_only: bool) -> list[tuple[Planned, Variant]]:
+        parts = found.nest, found.axes, found.placement, target
+        if found.products is None:
+            return [(found, v) for v in assign(program, *parts, candidate.warps)]
+        assignment = ProductAssignment(program, *parts, candidate, found.products, general_only)
+        return [(found, v) for v in assignment.variants()]
+
+    found = planned(program, nest, target, candidate)
+    if not found.steps:
+        return of(found, general_only)
+    own = of(found, general_only)
+    general = [v for _, v in own if not v.aligned]
+    rest = of(plan(program, nest, target, candidate), True) if general else []
+    return [pair for pair in own if pair[1].aligned] + rest
+
+
+def _by_two_blocks(products: Products) -> int | None:
+    """Warps with two blocks of rows each that a tile's rows are enough for; None where they are too few."""
+    rows = max(a.capacity for n, a in products.layouts.items() if n not in products.columns)
+    return (
+        rows // TWO_BLOCKS if rows % TWO_BLOCKS == 0 and rows >= LEAST_WARPS * TWO_BLOCKS else None
+    )
+
+
+def is_twofold(program: t.Program, nest: t.Nest, target: Target, candidate: Candidate) -> bool:
+    """Whether a nest has chained products, scheduled for warps with two blocks of rows, of which a multiprocessor holds enough."""
+    try:
+        found = planned(program, nest, target, candidate)
+        products = found.products
+        if products is None or not found.steps or products.warps != _by_two_blocks(products):
+            return False
+        assignment = ProductAssignment(
+            program, found.nest, found.axes, found.placement, target, candidate, products
+        )
+        return products.warps * assignment.resident() >= ENOUGH_WARPS
+    except TileError:
+        return False
+
+
+def have_room(axes: Axes, products: Products, beside: int = 0) -> bool:
+    """Whether the registers of a thread hold its part of the products, and some words beside."""
+    target = products.target
+    share = target.registers_per_sm // (32 * products.warps)
+    return words(axes, products) + beside <= min(target.registers_per_thread, share)
+
+
+def _beside(found: Planned) -> int:
+    """Words of a scheduled nest's thread for tiles that are loaded beside its products, and for rows where a loop that is not rotated leaves
+    their exponentials to a rare branch."""
+    products = found.products
+    assert products is not None
+    layouts = products.layouts
+    staged = {o.source.id for p in products.plans.values() for o in (p.a, p.b)}
+    total = 0 if products.is_handed_on else ROWS_OF_A_BRANCH
+    for op in all_ops(found.nest.body):
+        if not isinstance(op, t.Load) or op.out.type.rank != 2 or op.out.id in staged:
+            continue
+        known = [layouts.get(c.number) for c in found.axes.of_value(op.out) if c is not None]
+        if len(known) == 2 and None not in known:
+            elements = prod(a.capacity for a in known if a is not None)
+            total += elements * op.out.type.dtype.bits // (32 * 32 * products.warps)
+    return total
 
 
 def slots(program: t.Program, nest: t.Nest, target: Target, candidate: Candidate) -> int:
@@ -27,21 +168,18 @@ def slots(program: t.Program, nest: t.Nest, target: Target, candidate: Candidate
     shared memory do not suffice."""
     if not any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
         return ENOUGH
-    form = "auto" if candidate.mma == "wgmma" else candidate.mma
     try:
-        nest, axes = classify(program, nest)
-        products = plan_products(nest, axes, target, candidate.warps, form)
-        assert products is not None
-        share = target.registers_per_sm // (32 * products.warps)
-        if words(axes, products) > min(target.registers_per_thread, share):
+        found = planned(program, nest, target, candidate)
+        assert found.products is not None
+        if not have_room(found.axes, found.products):
             return 0
         assignment = ProductAssignment(
-            program, nest, axes, place(nest), target, candidate, products
+            program, found.nest, found.axes, found.placement, target, candidate, found.products
         )
-        found, in_loop = assignment.ring()
+        depth, in_loop = assignment.ring()
     except TileError:
         return 0
-    return min(found, ENOUGH) if in_loop and candidate.stages is None else ENOUGH
+    return min(depth, ENOUGH) if in_loop and candidate.stages is None else ENOUGH
 
 
 def words(axes: Axes, products: Products) -> int:
@@ -54,6 +192,8 @@ def words(axes: Axes, products: Products) -> int:
     operands = max(_operands(axes, products, plan) for plan in products.plans.values())
     besides = products.target.product_registers_besides
     besides += products.target.chained_registers_besides if packed else 0
+    if products.is_handed_on:
+        besides = HANDED_BESIDES
     return products.accumulators + packed + operands + besides
 
 

@@ -180,11 +180,11 @@ def split_rows(count: int, rows: int, columns: int) -> int:
     return best
 
 
-def ring_depth(target: Target, ring: int, fixed: int = 0) -> int:
-    """Slots of rings of `ring` bytes a trip from the shared memory of about two resident CTAs, of one where less than three fit, `fixed`
+def ring_depth(target: Target, ring: int, fixed: int = 0, least: int = 3) -> int:
+    """Slots of rings of `ring` bytes a trip from the shared memory of about two resident CTAs, of one where less than `least` fit, `fixed`
     bytes of which are taken."""
     share = target.shared_per_sm // 2 - SHARED_RESERVE
-    room = (share if ring * 3 + fixed <= share else target.shared_per_block_optin) - fixed
+    room = (share if ring * least + fixed <= share else target.shared_per_block_optin) - fixed
     most = MOST_STAGES - (2 * ring >= ENOUGH_UNDER_WAY)
     return min(most, max(1, room // ring)) if ring else 1
 

@@ -23,6 +23,10 @@ WARP_TILES = (
 ones one after the other. A tile of fewer than 64 rows shares its columns out over warps. Plain products have theirs from
 `plan.product_tiles`."""
 
+CHAINED_WARP_TILES = ((128, 64, 64), (128, 32, 64))
+"""The same of products that are chained in registers, tried before: the first with which a warp has room for two blocks of rows, so that what it
+reads of an operand is multiplied twice. With one block shared memory takes longer than the tensor cores."""
+
 WARPGROUP_TILES = ((128, 256, 64), (192, 128, 64), (128, 128, 64), (128, 64, 64))
 """The same where a warpgroup does, each 64 rows by all columns: the first that the asynchronous form has registers for."""
 

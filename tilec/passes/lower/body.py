@@ -201,7 +201,7 @@ class Body(AddressBuilder):
             or fast.layout.is_blocked
         ):
             return None
-        if self.context.variant.asynchronous is None:
+        if self.context.variant.products is None:
             return None
         left, right = (affine(arg, self.context.definitions) for arg in op.args)
         if left is None or right is None:
@@ -228,7 +228,7 @@ class Body(AddressBuilder):
         once, and a constant of the unrolled loop. Both are exact up to 2^24; the product rounds what lies beyond again."""
         context = self.context
         fast = coords[-1] if len(coords) == 2 else None
-        if context.variant.asynchronous is None or context.program.math != "fast":
+        if context.variant.products is None or context.program.math != "fast":
             return None
         if (
             fast is None

@@ -41,7 +41,7 @@ def left_operand(context: Context, operand: InRegisters, op: t.Dot) -> k.Fragmen
 
 def is_packed(context: Context, value: t.Value) -> bool:
     """Whether a carried name is nothing but the left operand of products: it is held as they take it."""
-    if context.variant.asynchronous is None or value.type.dtype.bits >= 32 or value.type.rank != 2:
+    if value.type.dtype.bits >= 32 or value.type.rank != 2 or context.variant.products is None:
         return False
     source = context.definitions.defining.get(value.id)
     if not isinstance(source, t.For):

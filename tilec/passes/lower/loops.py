@@ -15,7 +15,7 @@ from tilec.passes.lower.body import Body
 from tilec.passes.lower.context import Context, compute_type, converted
 from tilec.passes.lower.left import is_packed, left_registers, pack_left
 from tilec.passes.lower.questions import coords_for, interior_of, is_span_loop
-from tilec.passes.lower.rings import Ring, rings
+from tilec.passes.lower.rings import Ring, read_beside, rings
 from tilec.passes.lower.seldom import branch_rarely
 from tilec.passes.lower.wmma import close_sums, open_sums
 from tilec.passes.uses import operands
@@ -31,6 +31,46 @@ class Structure:
         self.block = block
         self.depth = 0
         """loops around what is being lowered"""
+        self.rings: dict[int, Ring] = {}
+        """by id of the loop, rings that begin in front of it"""
+        self.firsts: dict[int, Ring] = {}
+        """the same by id of the load in front of which they begin"""
+        self.block_ops: list[t.Op] = []
+
+    def announce_rings(self, ops: list[t.Op]) -> None:
+        """Note the loops of a block whose first tile is read in front of them, or whose last one behind them."""
+        context = self.context
+        if self.roles is not None or self.depth or context.variant.products is None:
+            return
+        self.block_ops = ops
+        for op in ops:
+            if not isinstance(op, t.For) or not read_beside(context, op, ops):
+                continue
+            ring = Ring(context, op, ops)
+            self.rings[id(op)] = ring
+            first = next((x for x in ops if any(x is load for load in ring.first)), None)
+            if first is not None:
+                self.firsts[id(first)] = ring
+
+    def begins(self, load: t.Load) -> bool:
+        """Whether a ring's first wait follows before anything multiplies."""
+        ops = self.block_ops
+        if self.depth or not any(op is load for op in ops):
+            return False
+        at = next(n for n, op in enumerate(ops) if op is load)
+        for op in ops[at + 1 :]:
+            if id(op) in self.firsts:
+                return True
+            if isinstance(op, t.Dot | t.For | t.If):
+                return False
+        return False
+
+    def brings(self, load: t.Load) -> bool:
+        """Whether a ring brings what is loaded here, beside a loop; it begins where that is its first tile."""
+        ring = self.firsts.get(id(load))
+        if ring is not None:
+            ring.prologue()
+        return any(load is x for r in self.rings.values() for x in r.beside)
 
     def loop(self, op: t.For) -> None:
         """A loop, with the carried names in variables."""
@@ -63,9 +103,10 @@ class Structure:
         if own is not None:
             trips = own.trips
         opened = open_sums(context, op)
-        ring = None
-        if self.roles is None and context.variant.products is not None and rings(context, op):
-            ring = Ring(context, op, trips)
+        ring = self.rings.get(id(op))
+        if ring is None and self.roles is None and context.variant.products is not None:
+            ring = Ring(context, op) if rings(context, op) else None
+        if ring is not None:
             if self.depth:
                 context.out.append(k.CtaSync("the tiles of the outer loop's last trip are read"))
             ring.prologue()
@@ -75,6 +116,8 @@ class Structure:
         self.depth += 1
         if ring is not None:
             ring.head(name)
+            if ring.is_early:
+                ring.tail(name)
         whole: tuple[k.Op, ...] | None = None
         if interior is None:
             self.block(op.body)
@@ -85,7 +128,7 @@ class Structure:
             whole = None if whole == edges else whole
         else:
             self._interior_and_edges(op, variables, name, interior, bounds)
-        if ring is not None:
+        if ring is not None and not ring.is_early:
             ring.tail(name)
         self.depth -= 1
         context.limits.pop()
@@ -105,6 +148,8 @@ class Structure:
                 v for c, v in zip(op.carried, variables, strict=True) if c.next is delayed.out
             )
             self.roles.finish_delayed(op, delayed, trips, target)
+        if ring is not None:
+            ring.finish()
         close_sums(context, op, opened, variables)
         for carried, variable in zip(op.carried, variables, strict=True):
             self._rebind(carried.result, variable)

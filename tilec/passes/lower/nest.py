@@ -35,7 +35,7 @@ from tilec.passes.lower.loops import Structure
 from tilec.passes.lower.merging import merges
 from tilec.passes.lower.names import Names, Spelling
 from tilec.passes.lower.near import hold_near
-from tilec.passes.lower.products import lower_dot, stage_now, staged_loads
+from tilec.passes.lower.products import lower_dot, products_of, stage_now, staged_loads
 from tilec.passes.lower.questions import (
     before_rounding,
     costs_more_later,
@@ -53,6 +53,7 @@ from tilec.passes.lower.shares import splits
 from tilec.passes.lower.vectors import declare_window, load_op, store_op, vector_access
 from tilec.passes.lower.whole import hold_masked
 from tilec.passes.placement import Placement
+from tilec.passes.products import Staged
 from tilec.passes.uses import Definitions
 from tilec.targets.table import Target
 
@@ -153,13 +154,20 @@ class _Statements:
         if self.roles is not None:
             self.roles.arrive(op)
             return True
+        if self.structure.brings(op):
+            return not context.placement.sinks.get(op.out.id)
         plan, operand = self.staged[op.out.id]
         home = context.definitions.loops[op.out.id]
+        readers = [
+            p
+            for p in products_of(context).plans.values()
+            if any(isinstance(o, Staged) and o.source is operand.source for o in (p.a, p.b))
+        ]
         if (
-            context.definitions.loops[plan.op.out.id] != home
+            any(context.definitions.loops[p.op.out.id] != home for p in readers)
             and op.out.id not in context.ring_values
         ):
-            stage_now(context, operand, plan, op.span)
+            stage_now(context, operand, plan, op.span, self.structure.begins(op))
             context.staged_once.add(operand.source.id)
         return not context.placement.sinks.get(op.out.id)
 
@@ -168,6 +176,7 @@ class _Statements:
         ops = list(block.ops)
         announce(self.context, ops)
         announce_joint(self.context, ops)
+        self.structure.announce_rings(ops)
         n = 0
         while n < len(ops):
             op = ops[n]

@@ -9,7 +9,7 @@ from tilec.ir.layouts import blocked
 from tilec.passes.lower.access import Guards, coordinate, padding
 from tilec.passes.lower.body import Body, Coords, conjunction, tail_count, vector_access
 from tilec.passes.lower.context import Context, compute_type, converted
-from tilec.passes.lower.left import left_fragment, unrounded
+from tilec.passes.lower.left import left_operand, unrounded
 from tilec.passes.lower.wmma import multiply, operand_registers
 from tilec.passes.products import InRegisters, ProductPlan, Products, Staged
 from tilec.passes.uses import all_ops
@@ -74,6 +74,7 @@ def declare_tile(context: Context, operand: Staged, plan: ProductPlan, slots: in
         cols,
         slots,
         plan.opaque,
+        products_of(context).is_handed_on,
     )
     context.tiles.append(tile)
     return tile
@@ -196,12 +197,19 @@ def _copy_elements(
     body.finish(around, [store], [], source.span)
 
 
-def stage_now(context: Context, operand: Staged, plan: ProductPlan, span: Span) -> k.TileAddress:
-    """An operand into shared memory at this place, with the barriers around it."""
+def stage_now(
+    context: Context, operand: Staged, plan: ProductPlan, span: Span, waited: bool = False
+) -> k.TileAddress:
+    """An operand into shared memory at this place, with the barriers around it; `waited`: once, in front of a ring whose first wait covers
+    the copies too."""
     key = operand.source.id
     if key not in context.staged:
         context.staged[key] = k.TileAddress(declare_tile(context, operand, plan, 1).name)
     tile = context.staged[key]
+    if waited and operand.load is not None and not operand.turned:
+        emit_copy(context, operand, tile_axes(context, operand, plan), tile)
+        context.out.append(k.Commit())
+        return tile
     context.out.append(k.CtaSync(f"{tile.buffer} is read before it is written again", span=span))
     if operand.load is not None and not operand.turned:
         emit_copy(context, operand, tile_axes(context, operand, plan), tile)
@@ -240,7 +248,7 @@ def lower_dot(context: Context, op: t.Dot) -> None:
     a: k.TileAddress | k.Fragment
     a_transposed = False
     if isinstance(plan.a, InRegisters):
-        a = left_fragment(context, plan.a, op)
+        a = left_operand(context, plan.a, op)
     else:
         a = _tile_of(context, plan.a, plan, op.span)
         a_transposed = (plan.a.k_axis == 0) != plan.a.turned
@@ -255,7 +263,8 @@ def lower_dot(context: Context, op: t.Dot) -> None:
         tiles = (a, a_transposed), (b, b_transposed)
         multiply(context, op, plan, target, tiles, first)
         return
-    ahead = _ahead_fits(context, plan)
+    together = _steps_ahead(context, plan)
+    ahead = bool(together) or _ahead_fits(context, plan)
     context.out.append(
         k.Product(
             target,
@@ -269,9 +278,9 @@ def lower_dot(context: Context, op: t.Dot) -> None:
             row.layout.steps // 2,
             col.layout.steps,
             *first,
-            bool(products_of(context).beside) and isinstance(a, k.TileAddress),
+            isinstance(a, k.TileAddress) and _is_short(context, plan),
             ahead,
-            0 if ahead else _columns_at_once(context, plan),
+            together if ahead else _columns_at_once(context, plan),
             span=op.span,
         )
     )
@@ -291,19 +300,40 @@ def _ahead_fits(context: Context, plan: ProductPlan) -> bool:
     return steps > 1 and context.variant.level.words + sets + besides <= limit
 
 
+def _is_short(context: Context, plan: ProductPlan) -> bool:
+    """Whether tiles beside the accumulators leave no room for a product's operands and what it needs besides."""
+    products, words = products_of(context), context.variant.level.words
+    words += _operand_registers(context, plan) + products.target.product_registers_besides
+    return bool(products.beside) and words > products.target.registers_per_thread
+
+
 def _columns_at_once(context: Context, plan: ProductPlan) -> int:
     """Blocks of columns whose operands are held together: two where those of all do not fit beside accumulators, what a product
     needs besides, and the elements of a copy through registers; else 0."""
     level, target = context.variant.level, products_of(context).target
     _, col = context.loop_axes(plan.op.out)
     assert col is not None
+    products = products_of(context)
     words = level.words + target.product_registers_besides
     words += _operand_registers(context, plan) * (3 if plan.product.unpacked else 1)
+    if products.is_handed_on:
+        words += products.beside  # the left operand of the next trip is made beside this one's
     if not context.variant.aligned:
         words += 128 // plan.product.b.bits
     limit = min(target.registers_per_thread, target.registers_per_sm // level.threads)
     short = words > limit and col.layout.steps % 2 == 0
     return 2 if short and col.layout.steps > 2 else 0
+
+
+def _steps_ahead(context: Context, plan: ProductPlan) -> int:
+    """The same of a loop that hands packed operands on to its next trip: so many that the blocks of the step after are read while they are
+    multiplied, and no others; 0 where nothing is short."""
+    columns = _columns_at_once(context, plan)
+    if not columns or not products_of(context).is_handed_on or not context.variant.aligned:
+        return 0
+    _, col = context.loop_axes(plan.op.out)
+    assert col is not None
+    return 2 * columns if col.layout.steps % (2 * columns) == 0 else columns
 
 
 def _warp_first(axis: k.LoopAxis, block: int) -> str:
@@ -378,7 +408,7 @@ def _carried_in_place(context: Context, op: t.Dot) -> k.Fragment | None:
 def _updates(context: Context, op: t.Dot, carried: t.Carried) -> bool:
     """Whether a carried name is a product's accumulator as it is, and its next value the result changed element by element, at all or
     in a branch that is rare."""
-    if op.accumulate is not carried.entry or context.variant.asynchronous is None:
+    if op.accumulate is not carried.entry:
         return False
     value, last = op.out, carried.next
     made = context.definitions.defining.get(last.id)

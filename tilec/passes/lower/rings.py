@@ -11,13 +11,17 @@ A loop with staged loads becomes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
-from tilec.ir.symbolic import Sym, Var
+from tilec.ir.symbolic import Sym, Var, sym_max
+from tilec.lazy_dataclass import dataclass
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.products import declare_tile, emit_copy, products_of, tile_axes
 from tilec.passes.products import ProductPlan, Staged
+from tilec.passes.schedule.clone import Cloner, Numbers
 from tilec.passes.uses import operands, syms_of
 
 
@@ -80,31 +84,87 @@ def _ahead(context: Context, load: t.Load, loop: t.For) -> list[t.Op] | None:
     return sorted(needed.values(), key=lambda op: order[id(op)])
 
 
-class Ring:
-    """The rings of one loop: what to emit in front of it and at the head of its body."""
+@dataclass(frozen=True)
+class _Member:
+    """An operand that a loop's ring brings. `before`, `after`: loads in front of the loop and behind it that are the trips -1 and `trips` of
+    the same walk."""
 
-    def __init__(self, context: Context, loop: t.For, trips: k.Expr):
+    operand: Staged
+    buffer: k.TileBuffer
+    axes: tuple[k.LoopAxis, k.LoopAxis]
+    before: t.Load | None
+    after: t.Load | None
+
+
+class Ring:
+    """The rings of one loop: what to emit in front of it, at the head of its body, and behind it. `around`: the ops of the block that the
+    loop stands in."""
+
+    def __init__(self, context: Context, loop: t.For, around: Sequence[t.Op] = ()):
         self.context = context
         self.loop = loop
-        self.trips = trips
-        self.members = rings(context, loop)
         self.stages = context.variant.stages
-        self.tiles: list[tuple[Staged, k.TileBuffer, tuple[k.LoopAxis, k.LoopAxis]]] = []
-        for plan, operand in self.members:
+        self.members: list[_Member] = []
+        self.begun = False
+        self.end = _end(context, loop)
+        for plan, operand in rings(context, loop):
+            assert operand.load is not None
+            before, after = _beside(context, around, loop, operand.load)
             buffer = declare_tile(context, operand, plan, self.stages)
-            self.tiles.append((operand, buffer, tile_axes(context, operand, plan)))
+            axes = tile_axes(context, operand, plan)
+            self.members.append(_Member(operand, buffer, axes, before, after))
+
+    @property
+    def first(self) -> tuple[t.Load, ...]:
+        """The loads in front of the loop that the ring brings."""
+        return tuple(m.before for m in self.members if m.before is not None)
+
+    @property
+    def beside(self) -> tuple[t.Load, ...]:
+        """Those and the loads behind it."""
+        return (*self.first, *(m.after for m in self.members if m.after is not None))
+
+    @property
+    def is_early(self) -> bool:
+        """Whether copies of a later trip start in front of a trip's work: with two slots nothing else hides them."""
+        return self.stages == 2
 
     def prologue(self) -> None:
-        """The first trips' copies."""
+        """The first trips' copies, once."""
+        if self.begun:
+            return
+        self.begun = True
         context = self.context
-        stage = context.names.unique("stage")
-        outer, context.out = context.out, []
-        self._copies(Sym.of(Var(stage, "trip")), k.Local(stage, I32))
-        body = tuple(context.out)
-        context.out = outer
-        context.out.append(
-            k.Loop(stage, k.Literal_(self.stages - 1, I32), body, span=self.loop.span)
-        )
+        ahead = [m for m in self.members if m.before is not None]
+        if ahead:
+            self._bring(ahead, Sym.of(-1), k.Literal_(self.stages - 1, I32))
+            context.out.append(k.Commit())
+        first = 0
+        if any(m.after is not None for m in self.members):
+            # of a loop without trips the last tile is read too, for nothing: its rows are filled
+            self._copies(Sym.of(0), k.Literal_(0, I32), True)
+            first = 1
+        if first < self.stages - 1:
+            stage = context.names.unique("stage")
+            outer, context.out = context.out, []
+            self._copies(Sym.of(Var(stage, "trip")), k.Local(stage, I32))
+            body = tuple(context.out)
+            context.out = outer
+            start = k.Literal_(first, I32) if first else None
+            context.out.append(
+                k.Loop(stage, k.Literal_(self.stages - 1, I32), body, start, span=self.loop.span)
+            )
+        if ahead:
+            context.out.append(k.WaitGroup(self.stages - 1, span=self.loop.span))
+            context.out.append(k.CtaSync("the tiles in front of the loop have landed"))
+            for m in ahead:
+                assert m.before is not None
+                slot = k.Literal_(self.stages - 1, I32)
+                self._home(m.before, k.TileAddress(m.buffer.name, slot))
+
+    def _home(self, load: t.Load, tile: k.TileAddress) -> None:
+        self.context.staged[load.out.id] = tile
+        self.context.ring_values.add(load.out.id)
 
     def head(self, name: str) -> None:
         """Wait for this trip's tiles."""
@@ -115,9 +175,9 @@ class Ring:
         context.out.append(
             k.CtaSync("this trip's tiles have landed, those of the last trip are read")
         )
-        for operand, buffer, _ in self.tiles:
-            context.staged[operand.source.id] = k.TileAddress(buffer.name, slot)
-            context.ring_values.add(operand.source.id)
+        for m in self.members:
+            context.staged[m.operand.source.id] = k.TileAddress(m.buffer.name, slot)
+            context.ring_values.add(m.operand.source.id)
 
     def tail(self, name: str) -> None:
         """Start the copies of a later trip: behind this trip's work, whose first operands they must not delay."""
@@ -128,30 +188,89 @@ class Ring:
         later = Sym.of(Var(following, "trip"))
         self._copies(later, k.Index(later % self.stages, I32))
 
-    def _copies(self, trip: Sym, slot: k.Expr) -> None:
-        """The copies of one trip, if there is such a trip, and the end of their group."""
+    def finish(self) -> None:
+        """Behind the loop: what is read there has landed."""
+        behind = [m for m in self.members if m.after is not None]
+        if not behind:
+            return
         context = self.context
-        outer, context.out = context.out, []
-        context.limits.append({})
-        words = set(context.names.used)
+        context.out.append(k.WaitGroup(0, span=self.loop.span))
+        context.out.append(k.CtaSync("the tiles behind the loop have landed"))
+        slot = context.index(self.end % self.stages)
+        for m in behind:
+            assert m.after is not None
+            self._home(m.after, k.TileAddress(m.buffer.name, slot))
+
+    def _copies(self, trip: Sym, slot: k.Expr, always: bool = False) -> None:
+        """The copies of one trip, if there is such a trip, and the end of their group. `always`: those that one more trip has, in any
+        case."""
+        context = self.context
+        index = k.Index(trip, I32)
+        for longer in (False, True):
+            members = [m for m in self.members if (m.after is not None) == longer]
+            if not members:
+                continue
+            outer, context.out = context.out, []
+            context.limits.append({})
+            words = set(context.names.used)
+            self._bring(members, trip, slot)
+            context.names.used = words | context.lasting_names()
+            context.limits.pop()
+            copies = tuple(context.out)
+            context.out = outer
+            if longer and always:
+                context.out += copies
+                continue
+            trips = self.loop.trips + 1 if longer else self.loop.trips
+            exists = k.Apply("lt", (index, context.index(trips)), BOOL)
+            context.out.append(k.IfUniform(exists, copies, span=self.loop.span))
+        context.out.append(k.Commit())
+
+    def _bring(self, members: list[_Member], trip: Sym, slot: k.Expr) -> None:
+        """The copies of one trip for some of the operands."""
+        context = self.context
         scalars, names = dict(context.scalars), dict(context.value_names)
         context.renames[self.loop.index] = trip
         done: set[int] = set()
-        for operand, buffer, axes in self.tiles:
-            assert operand.load is not None
-            for op in _ahead(context, operand.load, self.loop) or []:
+        for m in members:
+            assert m.operand.load is not None
+            for op in _ahead(context, m.operand.load, self.loop) or []:
                 if id(op) not in done:
                     done.add(id(op))
                     context.lower_scalar(op)
-            emit_copy(context, operand, axes, k.TileAddress(buffer.name, slot))
+            emit_copy(context, m.operand, m.axes, k.TileAddress(m.buffer.name, slot))
         del context.renames[self.loop.index]
         context.scalars, context.value_names = scalars, names
-        context.names.used = words | context.lasting_names()
-        context.limits.pop()
-        copies = tuple(context.out)
-        context.out = outer
-        index = k.Index(trip, I32)
-        context.out.append(
-            k.IfUniform(k.Apply("lt", (index, self.trips), BOOL), copies, span=self.loop.span)
-        )
-        context.out.append(k.Commit())
+
+
+def read_beside(context: Context, loop: t.For, around: Sequence[t.Op]) -> bool:
+    """Whether operands that a loop's ring brings are read in front of the loop or behind it too."""
+    loads = [operand.load for _, operand in rings(context, loop)]
+    return any(
+        x is not None
+        for load in loads
+        if load is not None
+        for x in _beside(context, around, loop, load)
+    )
+
+
+def _end(context: Context, loop: t.For) -> Sym:
+    """The trip behind the last one, the first one where there is none."""
+    if context.facts.prove_nonnegative(loop.trips):
+        return loop.trips
+    return sym_max([loop.trips, Sym.of(0)])
+
+
+def _beside(
+    context: Context, around: Sequence[t.Op], loop: t.For, load: t.Load
+) -> tuple[t.Load | None, t.Load | None]:
+    """The loads beside a loop that are the loop's own one trip before its first and one behind its last."""
+    root = products_of(context).root
+    same = [op for op in around if isinstance(op, t.Load) and root(op.out.id) == root(load.out.id)]
+
+    def at(trip: Sym) -> t.Load | None:
+        access = Cloner(Numbers(()), {}, {loop.index: trip}, {}).access(load.access)
+        return next((op for op in same if op.access == access), None)
+
+    # what is known of the sizes here may be more than where the loads were made
+    return at(Sym.of(-1)), at(_end(context, loop)) or at(sym_max([loop.trips, Sym.of(0)]))

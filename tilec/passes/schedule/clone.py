@@ -90,6 +90,12 @@ class Cloner:
 
         return sym.substitute(other)
 
+    def access(self, access: t.Access) -> t.Access:
+        """A place in terms of the copies."""
+        found = self._any(access)
+        assert isinstance(found, t.Access)
+        return found
+
     def _any(self, node: Any) -> Any:
         match node:
             case t.Value():

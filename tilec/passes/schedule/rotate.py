@@ -19,7 +19,7 @@ from dataclasses import replace
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.facts import Facts
-from tilec.ir.symbolic import Sym
+from tilec.ir.symbolic import Sym, sym_max
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.schedule.clone import Cloner, Numbers
 from tilec.passes.uses import Definitions, all_ops, operands, syms_of
@@ -45,9 +45,10 @@ class _Parts:
 
 
 def rotate(
-    block: t.Block, numbers: Numbers, facts: Facts, origin: dict[int, int]
+    block: t.Block, numbers: Numbers, facts: Facts, origin: dict[int, int], reads: bool = False
 ) -> tuple[t.Block, bool]:
-    """The block with its outermost loops rotated where that is legal and of use; says whether one was."""
+    """The block with its outermost loops rotated where that is legal and of use; says whether one was. `reads`: what is loaded behind a
+    loop is read at its place, be there a trip or not."""
     ops: list[t.Op] = []
     done = False
     for op in block.ops:
@@ -55,7 +56,7 @@ def rotate(
         if parts is None or not isinstance(op, t.For):
             ops.append(op)
             continue
-        ops += _rotated(op, parts, numbers, facts, origin)
+        ops += _rotated(op, parts, numbers, facts, origin, reads)
         done = True
     return t.Block(tuple(ops)), done
 
@@ -182,7 +183,12 @@ def _reaches(value: t.Value, entry: t.Value, inside: dict[int, t.Op]) -> bool:
 
 
 def _rotated(
-    loop: t.For, parts: _Parts, numbers: Numbers, facts: Facts, origin: dict[int, int]
+    loop: t.For,
+    parts: _Parts,
+    numbers: Numbers,
+    facts: Facts,
+    origin: dict[int, int],
+    reads: bool,
 ) -> list[t.Op]:
     """Prologue, loop, epilogue."""
     index = loop.index
@@ -253,7 +259,10 @@ def _rotated(
         )
     )
     # ---- epilogue: the late products of the last trip
-    last = Cloner(numbers, {}, {index: loop.trips - 1}, origin)
+    end = loop.trips - 1
+    if reads and not facts.prove_nonnegative(end):
+        end = sym_max([end, Sym.of(0)])  # nothing lies in front of the first tile
+    last = Cloner(numbers, {}, {index: end}, origin)
     ops += last.ops(parts.late)
     finals: dict[int, t.Value] = {c.entry.id: ends[c.entry.id] for c in own}
     for dot in parts.dots:

@@ -29,8 +29,9 @@ class Scheduled:
     steps: tuple[str, ...] = ()
 
 
-def schedule(program: t.Program, nest: t.Nest) -> Scheduled:
-    """Fold exponentials, defer sums, run loops backwards, rotate them, keep references, put rows first."""
+def schedule(program: t.Program, nest: t.Nest, warps: bool = False) -> Scheduled:
+    """Fold exponentials, defer sums, run loops backwards, rotate them, keep references, put rows first. `warps`: for products of warps, which
+    are done where they stand and have no copy engine."""
     numbers = Numbers(program.nests)
     facts = Facts.of(program)
     origin: dict[int, int] = {}
@@ -47,7 +48,7 @@ def schedule(program: t.Program, nest: t.Nest) -> Scheduled:
     if folded:
         body, turned = run_backwards(body, rescaling, numbers, facts, origin)
         steps += ["backwards"] * bool(turned)
-    body, rotated = rotate(body, numbers, facts, origin)
+    body, rotated = rotate(body, numbers, facts, origin, warps)
     if rotated:
         steps.append("rotate")
         if folded:
