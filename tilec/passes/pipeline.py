@@ -1,7 +1,7 @@
 """All passes, in order, on one screen.
 
 Tile IR   topk · reindex · eliminate_dead · hoist · sink_stores · skip_dead
-          for warpgroups: schedule (fold_exponents · defer_sums · rotate · rows_first)
+          for warpgroups: schedule (filter_trips · fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
 Kernel IR lower · across · retire · synchronize · exchange · queue · slices · tickets
 Host      launch plan · decisions
@@ -226,7 +226,7 @@ def run(
                     programs.append(program)
                     launch = replace(launch, before=(*launch.before, one))
             launches.append(launch)
-            own = None if form.program is program else form.program.tiles
+            own = None if form.program.tiles == program.tiles else form.program.tiles
             described.append(
                 partial(
                     _described,
@@ -340,6 +340,7 @@ def _asynchronous(
     if not any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
         return [], ""
     scheduled = schedule(program, nest)
+    program = scheduled.program
     snapshot("schedule", replace(program, nests=(scheduled.nest,)))
     try:
         nest, axes = classify(program, scheduled.nest)

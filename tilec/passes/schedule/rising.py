@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
+from tilec.ir.filters import indices_of
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.interior import affine, difference_of
 from tilec.passes.uses import Definitions, operands
@@ -18,18 +19,20 @@ from tilec.passes.uses import Definitions, operands
 def rises(tile: t.Value, loop: t.For, definitions: Definitions, facts: Facts) -> bool:
     """Whether a tile of scores is made of numbers that count the loop's index, or of masks that hold from some index on."""
     waiting, seen = [tile.id], {tile.id}
+    indices = indices_of(loop)
     while waiting:
         op = definitions.defining.get(waiting.pop())
         if op is None or isinstance(op, t.Dot | t.Load | t.Reduce | t.For):
             continue
         if isinstance(op, t.Cast) and op.out.type.dtype.is_float:
             found = affine(op.arg, definitions)
-            if found is not None and loop.index in found.base.variables:
+            if found is not None and found.base.variables & set(indices):
                 return True
         if isinstance(op, t.Elementwise) and op.out.type.rank == 2:
             found = difference_of(op, definitions)
-            if found is not None and loop.index in found.base.variables:
-                if _step(found.base, loop.index, facts) > 0:
+            counted = found.base.variables & set(indices) if found is not None else set()
+            if found is not None and counted:
+                if any(_step(found.base, index, facts) > 0 for index in counted):
                     return True
                 continue
         for value in operands(op):

@@ -1,0 +1,155 @@
+"""Trips that survive a filter, as each role walks them.
+
+j_trips = survivors j < N: alive[j]                j_walk; j_trips = count of j < N where alive[j]
+for o < j_trips:                                   for o < j_trips:
+    j = survivor o of j_trips                ->        seek j = o in j_walk, asking alive[j]
+    …                                                  …
+
+A walk keeps the trip that it stands at and the one before: a rotated loop asks for two neighbours. Consumers, whose trips without masks need
+no number, do not walk in those: where a later one does, the walk goes on from where it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from tilec.ir import kernel_filters as f
+from tilec.ir import kernel_ir as k
+from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import I32
+from tilec.ir.symbolic import Sym, Var
+from tilec.passes.interior import Interior
+from tilec.passes.lower.context import Context
+
+
+def lower_survivors(context: Context, op: t.Survivors) -> None:
+    """The walk, and the number of trips."""
+    name = context.names.unique(op.out.name or "trips")
+    walk = context.names.unique(f"{op.survives.inputs[0].name or 'trip'}_walk")
+    context.filters[op.out.id] = (op, walk)
+    context.out.append(f.SurvivorWalk(walk, span=op.span))
+    _count(context, op, name, op.trips)
+    context.bind_scalar(op.out, k.Local(name, I32))
+
+
+def lower_survivor(context: Context, op: t.Survivor) -> None:
+    """The trip's number."""
+    source, walk = context.filters[op.of.id]
+    number = context.index(op.number)
+    trips, at, body, condition = _question(context, source, source.trips)
+    name = context.names.unique(op.out.name or "trip")
+    context.out.append(
+        f.SeekSurvivor(
+            name=name,
+            walk=walk,
+            number=number,
+            trips=trips,
+            at=at,
+            body=body,
+            condition=condition,
+            by_lanes=not context.one_thread,
+            span=op.span,
+        )
+    )
+    context.bind_scalar(op.out, k.Local(name, I32))
+
+
+def _count(context: Context, op: t.Survivors, name: str, end: Sym) -> None:
+    """Count those in front of a trip."""
+    trips, at, body, condition = _question(context, op, end)
+    context.out.append(
+        f.CountSurvivors(
+            name=name,
+            trips=trips,
+            at=at,
+            body=body,
+            condition=condition,
+            by_lanes=not context.one_thread,
+            span=op.span,
+        )
+    )
+
+
+def _question(
+    context: Context, op: t.Survivors, end: Sym
+) -> tuple[k.Expr, str, tuple[k.Op, ...], k.Expr]:
+    """The trips in question, the variable of a trip, the ops that the answer is made of, and the answer."""
+    trips = context.limit(end, f"{op.survives.inputs[0].name or 'trip'}_all")
+    words = set(context.names.used)
+    outer, context.out = context.out, []
+    context.limits.append({})
+    (asked,) = op.survives.inputs
+    at = context.names.unique(asked.name or "trip")
+    context.bind_scalar(asked, k.Local(at, I32))
+    for inner in op.survives.body.ops:
+        context.lower_scalar(inner)
+    condition = context.scalar(op.survives.outputs[0])
+    context.limits.pop()
+    body, context.out = tuple(context.out), outer
+    context.names.used = words
+    return trips, at, body, condition
+
+
+def with_counts(context: Context, interior: Interior) -> Interior:
+    """An interior whose bounds count trips that survive, with what counts them in front of the loop."""
+    known: dict[Var, Sym] = {}
+    for count in interior.counts:
+        op, _ = context.filters[count.of.id]
+        name = context.names.unique(f"{op.out.name or 'trips'}_whole")
+        end = count.end
+        if end != op.trips:
+            bound = context.limit(end, f"{name}_all")
+            least = k.Apply("min", (bound, context.index(op.trips)), I32)
+            inner = context.names.unique(f"{name}_end")
+            context.out.append(k.Let(inner, I32, least))
+            end = Sym.of(Var(inner, "local"))
+        _count(context, op, name, end)
+        known[count.var] = Sym.of(Var(name, "local"))
+
+    def named(sym: Sym) -> Sym:
+        return sym.substitute(known.get)
+
+    return replace(
+        interior,
+        first=named(interior.first),
+        end=named(interior.end),
+        trips={var: named(sym) for var, sym in interior.trips.items()},
+        positive=tuple(map(named, interior.positive)),
+        counts=(),
+    )
+
+
+def pruned(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
+    """A role's ops without walks, and numbers of trips, that nothing reads."""
+    result: list[k.Op] = []
+    for op in reversed(ops):
+        match op:
+            case f.SurvivorWalk() | f.CountSurvivors() | f.SeekSurvivor():
+                if not any(_reads(other, op.name) for other in result):
+                    continue
+            case k.Loop():
+                op = replace(op, body=pruned(op.body))
+            case k.IfUniform():
+                op = replace(op, then=pruned(op.then), otherwise=pruned(op.otherwise))
+            case _:
+                pass
+        result.insert(0, op)
+    return tuple(result)
+
+
+def _reads(node: Any, name: str) -> bool:
+    """Whether an op, or something in it, reads a variable or goes on with a walk."""
+    match node:
+        case k.Local() | Var():
+            return node.name == name
+        case Sym():
+            return any(_reads(v, name) for v in node.variables)
+        case tuple():
+            return any(_reads(part, name) for part in node)
+        case f.SeekSurvivor() if node.walk == name:
+            return True
+        case _ if is_dataclass(node):
+            return any(_reads(getattr(node, x.name), name) for x in fields(node))
+        case _:
+            return False
