@@ -81,7 +81,14 @@ __device__ __forceinline__ T uniform_int(T x) {
 }
 //@ end
 
-//@ primitive SurvivorWalk needs lowest_bit max_of includes <cstdint>
+//@ primitive highest_bit includes <cstdint>
+/// The place of the highest bit that is set; there is one.
+[[maybe_unused]] __device__ __forceinline__ int highest_bit(uint32_t x) {
+  return 31 - __clz(static_cast<int>(x));
+}
+//@ end
+
+//@ primitive SurvivorWalk needs count_bits lowest_bit highest_bit max_of includes <cstdint>
 /// Where a walk of the trips that survive a filter stands. What follows of 32 trips is in `left`, a bit
 /// for each that survives; the next trip nobody has asked about is `next`.
 struct SurvivorWalk {
@@ -98,7 +105,13 @@ struct SurvivorWalk {
   }
   /// Whether the next 32 of so many trips have to be asked about.
   __device__ __forceinline__ bool asks(int trips) const { return left == 0 && next < trips; }
-  __device__ __forceinline__ void take(uint32_t word) {
+  /// The answers for them. Those that all lie in front of number `wanted` are passed by.
+  __device__ __forceinline__ void take(uint32_t word, int wanted) {
+    if (word != 0 && number + count_bits(word) < wanted) {
+      number += count_bits(word);
+      at = next + highest_bit(word);
+      word = 0;
+    }
     left = word;
     next += 32;
   }

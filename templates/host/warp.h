@@ -151,6 +151,10 @@ inline uint32_t lanes_where(bool x, int line = __builtin_LINE()) {
 inline int count_bits(uint32_t x) { return __builtin_popcount(x); }
 //@ end
 
+//@ primitive highest_bit
+inline int highest_bit(uint32_t x) { return 31 - __builtin_clz(x); }
+//@ end
+
 //@ primitive lowest_bit
 inline int lowest_bit(uint32_t x) { return __builtin_ctz(x); }
 //@ end

@@ -35,8 +35,11 @@ class CountSurvivors(Question):
 
 @dataclass(frozen=True, kw_only=True)
 class SeekSurvivor(Question):
-    """`const int name` = the trip that is number `number` of those that survive; `walk` goes on to it."""
+    """`const int name` = the trip that is number `number` of those that survive; `walk` goes on to it. `alone`: a walk of its own does, which
+    nothing else goes on with. `there`: the walk is there already."""
 
     name: str
     walk: str
     number: Expr
+    alone: bool = False
+    there: bool = False

@@ -5,8 +5,9 @@ for o < j_trips:                                   for o < j_trips:
     j = survivor o of j_trips                ->        seek j = o in j_walk, asking alive[j]
     …                                                  …
 
-A walk keeps the trip that it stands at and the one before: a rotated loop asks for two neighbours. Consumers, whose trips without masks need
-no number, do not walk in those: where a later one does, the walk goes on from where it was.
+A walk keeps the trip that it stands at and the one before: a rotated loop asks for two neighbours. The producer has one for all trips of an
+instance. Consumers need no number in trips without masks, and have registers for nothing else there: each of their loops that asks begins a
+walk, which passes by what lies in front of it 32 trips at a time.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def lower_survivors(context: Context, op: t.Survivors) -> None:
     name = context.names.unique(op.out.name or "trips")
     walk = context.names.unique(f"{op.survives.inputs[0].name or 'trip'}_walk")
     context.filters[op.out.id] = (op, walk)
-    context.out.append(f.SurvivorWalk(walk, span=op.span))
+    if context.one_thread:
+        context.out.append(f.SurvivorWalk(walk, span=op.span))
     _count(context, op, name, op.trips)
     context.bind_scalar(op.out, k.Local(name, I32))
 
@@ -120,8 +122,12 @@ def with_counts(context: Context, interior: Interior) -> Interior:
     )
 
 
-def pruned(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
-    """A role's ops without walks, and numbers of trips, that nothing reads."""
+def walked(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
+    """A role's ops, without numbers of trips that nothing reads; what seeks others has a walk."""
+    return _with_walks(_pruned(ops), frozenset())
+
+
+def _pruned(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
     result: list[k.Op] = []
     for op in reversed(ops):
         match op:
@@ -129,13 +135,53 @@ def pruned(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
                 if not any(_reads(other, op.name) for other in result):
                     continue
             case k.Loop():
-                op = replace(op, body=pruned(op.body))
+                op = replace(op, body=_pruned(op.body))
             case k.IfUniform():
-                op = replace(op, then=pruned(op.then), otherwise=pruned(op.otherwise))
+                op = replace(op, then=_pruned(op.then), otherwise=_pruned(op.otherwise))
             case _:
                 pass
         result.insert(0, op)
     return tuple(result)
+
+
+def _with_walks(ops: tuple[k.Op, ...], known: frozenset[str]) -> tuple[k.Op, ...]:
+    """Ops behind the declarations of the walks `known`: a loop has those that its own trips go on with in front of it."""
+    result: list[k.Op] = []
+    reached: dict[str, k.Expr] = {}
+    for op in ops:
+        match op:
+            case f.SurvivorWalk():
+                known |= {op.name}
+            case f.SeekSurvivor():
+                op = replace(
+                    op, alone=op.walk not in known, there=_is_there(op.number, reached.get(op.walk))
+                )
+                if not op.there:
+                    reached[op.walk] = op.number
+            case k.Loop():
+                sought = [x.walk for x in op.body if isinstance(x, f.SeekSurvivor)]
+                fresh = [walk for walk in dict.fromkeys(sought) if walk not in known]
+                result += [f.SurvivorWalk(walk, span=op.span) for walk in fresh]
+                op = replace(op, body=_with_walks(op.body, known | set(fresh)))
+                reached.clear()
+            case k.IfUniform():
+                op = replace(
+                    op,
+                    then=_with_walks(op.then, known),
+                    otherwise=_with_walks(op.otherwise, known),
+                )
+                reached.clear()
+            case _:
+                pass
+        result.append(op)
+    return tuple(result)
+
+
+def _is_there(number: k.Expr, reached: k.Expr | None) -> bool:
+    """Whether a walk that has gone to `reached` stands at a number, or has it just behind itself."""
+    if not isinstance(number, k.Index) or not isinstance(reached, k.Index):
+        return False
+    return (reached.sym - number.sym).constant in (0, 1)
 
 
 def _reads(node: Any, name: str) -> bool:
