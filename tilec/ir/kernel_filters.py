@@ -9,9 +9,10 @@ from tilec.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class SurvivorWalk(k.Op):
-    """A walk of the trips that survive, in front of the first."""
+    """A walk of the trips that survive, in front of the first; `again`: one that is declared goes back there."""
 
     name: str
+    again: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -148,6 +148,7 @@ def _with_walks(ops: tuple[k.Op, ...], known: frozenset[str]) -> tuple[k.Op, ...
     """Ops behind the declarations of the walks `known`: a loop has those that its own trips go on with in front of it."""
     result: list[k.Op] = []
     reached: dict[str, k.Expr] = {}
+    declared: set[str] = set()
     for op in ops:
         match op:
             case f.SurvivorWalk():
@@ -161,7 +162,8 @@ def _with_walks(ops: tuple[k.Op, ...], known: frozenset[str]) -> tuple[k.Op, ...
             case k.Loop():
                 sought = [x.walk for x in op.body if isinstance(x, f.SeekSurvivor)]
                 fresh = [walk for walk in dict.fromkeys(sought) if walk not in known]
-                result += [f.SurvivorWalk(walk, span=op.span) for walk in fresh]
+                result += [f.SurvivorWalk(w, w in declared, span=op.span) for w in fresh]
+                declared |= set(fresh)
                 op = replace(op, body=_with_walks(op.body, known | set(fresh)))
                 reached.clear()
             case k.IfUniform():
