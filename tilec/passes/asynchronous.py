@@ -241,9 +241,10 @@ def plan_asynchronous(
 
 
 def _hang_on_memory(nest: t.Nest, facts: Facts) -> bool:
-    """Whether loaded numbers say which instances have anything to do, and a loop with several products how much: one takes many times as
-    long as its neighbour."""
-    if left_of(nest, facts) is None:
+    """Whether loaded numbers say which instances have anything to do, or which trips of a loop survive, and a loop with several products how
+    much: one takes many times as long as its neighbour."""
+    filtered = any(isinstance(op, t.Survivors) for op in all_ops(nest.body))
+    if left_of(nest, facts) is None and not filtered:
         return False
     loops = [op for op in all_ops(nest.body) if isinstance(op, t.For)]
     return any(sum(isinstance(inner, t.Dot) for inner in all_ops(op.body)) > 1 for op in loops)
