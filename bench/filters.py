@@ -96,14 +96,29 @@ def attention(alive: torch.Tensor | None, *sizes: int) -> tuple[Any, float]:
 def right(options: argparse.Namespace) -> list[dict[str, object]]:
     """All kinds of tables at sizes with and without ends."""
     rows: list[dict[str, object]] = []
-    for sizes in ((128, 128, 64), (8, 8, 8), (1000, 520, 1000), (136, 4096, 7000), (2048, 2048, 2048)):
+    for sizes in (
+        (128, 128, 64),
+        (8, 8, 8),
+        (1000, 520, 1000),
+        (136, 4096, 7000),
+        (2048, 2048, 2048),
+    ):
         for kind in TABLES:
             m, _, k = sizes
             worst = 0.0
-            for kernel, shape in (("blocks", (-(-m // 128), -(-k // 64))), ("steps", (-(-k // 64),))):
+            for kernel, shape in (
+                ("blocks", (-(-m // 128), -(-k // 64))),
+                ("steps", (-(-k // 64),)),
+            ):
                 worst = max(worst, product(kernel, table(kind, *shape), *sizes)[1])
             rows.append({"case": f"products {sizes} {kind}", "error": worst})
-    for sizes in ((1, 2, 1, 1), (1, 2, 128, 128), (2, 3, 200, 300), (1, 2, 1000, 9000), (1, 4, 2048, 2048)):
+    for sizes in (
+        (1, 2, 1, 1),
+        (1, 2, 128, 128),
+        (2, 3, 200, 300),
+        (1, 2, 1000, 9000),
+        (1, 4, 2048, 2048),
+    ):
         for kind in TABLES:
             _, heads, s, n = sizes
             error = attention(table(kind, heads, -(-s // 128), -(-n // 128)), *sizes)[1]
@@ -146,7 +161,12 @@ def products(options: argparse.Namespace) -> list[dict[str, object]]:
     dense, off = product("dense", None, n, n, n)
     rows: list[dict[str, object]] = []
     grid = (n // 128, n // 64)
-    for kernel, kind in (("blocks", "half"), ("blocks", "few"), ("blocks", "all"), ("steps", "half")):
+    for kernel, kind in (
+        ("blocks", "half"),
+        ("blocks", "few"),
+        ("blocks", "all"),
+        ("steps", "half"),
+    ):
         alive = table(kind, *(grid if kernel == "blocks" else grid[1:]))
         call, error = product(kernel, alive, n, n, n)
         if not max(off, error) < 1e-2:

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 
 from tilec.ir import tile_ir as t
 from tilec.ir.symbolic import Sym, Var
-from tilec.lazy_dataclass import dataclass
 from tilec.ir.walking import all_ops, free_variables, operands, variable_of
+from tilec.lazy_dataclass import dataclass
 
 _SCALARS = (t.Load, t.Elementwise, t.Cast, t.Bitcast, t.FromSym, t.Constant, t.Scalar, t.Fill)
 """What a condition may be made of, where it has no axis."""

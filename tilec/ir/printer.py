@@ -228,11 +228,10 @@ class _Printer:
                 self.block(op.combine.body, indent + 2)
                 self.line(indent + 2, f"return {' '.join(map(str, op.combine.outputs))}")
             case ir.Survivors():
-                (number,) = op.survives.inputs
-                (holds,) = op.survives.outputs
-                self.line(indent, f"{_outs(op)}survivors {number} < {op.trips}", op.outs)
+                numbers = " ".join(map(str, op.survives.inputs))
+                self.line(indent, f"{_outs(op)}survivors {numbers} < {op.trips}", op.outs)
                 self.block(op.survives.body, indent + 1)
-                self.line(indent + 1, f"where {holds}")
+                self.line(indent + 1, f"where {' '.join(map(str, op.survives.outputs))}")
             case _:
                 self.line(indent, f"{_outs(op)}{_simple(op)}", op.outs)
 

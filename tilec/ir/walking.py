@@ -46,6 +46,7 @@ def operands(op: t.Op) -> tuple[t.Value, ...]:
         case t.Survivors():
             inside = {v.id for v in own_values(op.survives)}
             read = [v for x in all_ops(op.survives.body) for v in operands(x)]
+            read += op.survives.outputs
             return tuple(v for v in dict.fromkeys(read) if v.id not in inside)
         case t.Survivor():
             return (op.of,)

@@ -150,7 +150,9 @@ def plan_asynchronous(
         if isinstance(op, t.If) and any(
             isinstance(inner, t.Dot) for b in (op.then, op.otherwise) for inner in all_ops(b)
         ):
-            raise Unsuited("a product stands in a branch")
+            raise Unsuited(
+                "a product stands in a branch that is no filter of its loop, around the whole body, on what the loop does not compute"
+            )
     definitions = Definitions.of(nest.body)
     facts = Facts.of(program)
     base = replace(base, swapped=swaps(nest, axes, base, target))

@@ -197,7 +197,7 @@ def find_interior(
         slope = _slope(least, index)
         if others or slope is None or slope == 0:
             continue
-        rest = least.substitute(lambda v, index=index: Sym.of(0) if v == index else None)
+        rest = least.substitute({index: Sym.of(0)}.get)
         if slope < 0:
             # rest - |slope| n >= 0  for  n <= rest / |slope|
             bounds[index].end.append(rest // -slope + 1)
@@ -217,7 +217,7 @@ def find_interior(
             continue
         trip = variable_of(op.out)
         found = bounds[trip]
-        ahead = op.number - loop.index
+        ahead = op.number - Sym.of(loop.index)
         if not found.first and not found.end:
             continue
         if loop.index in ahead.variables:

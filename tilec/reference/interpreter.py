@@ -390,7 +390,9 @@ class Interpreter:
             case ir.Survivor():
                 known = self.surviving[op.of.id]
                 number = self.number(op.number)
-                return arithmetic.number(known[number] if 0 <= number < len(known) else 0, out.dtype)
+                return arithmetic.number(
+                    known[number] if 0 <= number < len(known) else 0, out.dtype
+                )
             case _:
                 raise TypeError(f"no meaning for {type(op).__name__}")
 

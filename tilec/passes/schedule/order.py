@@ -88,6 +88,4 @@ def _is_branch(op: t.Op) -> bool:
 def _is_row(op: t.Op) -> bool:
     """Whether an op makes scalars or rows from such, so that it may come first."""
     kinds = t.Elementwise | t.Cast | t.Rearrange | t.Constant | t.Full | t.Survivor
-    return isinstance(op, kinds) and all(
-        v.type.rank < 2 for v in (*op.outs, *operands(op))
-    )
+    return isinstance(op, kinds) and all(v.type.rank < 2 for v in (*op.outs, *operands(op)))

@@ -15,7 +15,7 @@ only where the condition is a function of the trip: of indices, of parameters, a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from tilec.ir import tile_ir as t
@@ -129,7 +129,7 @@ class _Moved:
                 parts = tuple(self.of(part) for part in node)
                 same = all(a is b for a, b in zip(parts, node, strict=True))
                 return node if same else parts
-            case _ if type(node).__module__ == t.__name__ and is_dataclass(node):
+            case _ if type(node).__module__ == t.__name__:
                 names = [f.name for f in fields(node) if f.name != "span"]
                 changed = {n: self.of(getattr(node, n)) for n in names}
                 changed = {n: part for n, part in changed.items() if part is not getattr(node, n)}
