@@ -89,8 +89,8 @@ __device__ __forceinline__ T uniform_int(T x) {
 //@ end
 
 //@ primitive SurvivorWalk needs count_bits lowest_bit highest_bit max_of includes <cstdint>
-/// Where a walk of the trips that survive a filter stands. What follows of 32 trips is in `left`, a bit
-/// for each that survives; the next trip nobody has asked about is `next`.
+/// Where a walk of the trips that survive a filter stands. What follows of 32 trips is in `left`, a
+/// bit for each that survives; the next trip that nobody has asked about is `next`.
 struct SurvivorWalk {
   int number = -1;
   int at = -1;
