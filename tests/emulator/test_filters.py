@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 from tests.emulator.asynchronous import ORDERS, Arrays, Program
+from tests.emulator.test_split_products import flat
+from tilec.ir import asynchronous as a
+from tilec.ir.shares import AddShare
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMS = ROOT / "bench" / "attention_forms.tile"
@@ -124,3 +127,54 @@ def test_a_second_question_is_asked_where_the_first_one_holds(
 
     numbers = {"B": 2, "H": 2, "S": rows, "PAGES": 9, "MOST": 4, "scale": 0.125}
     assert set(found.run(numbers, change).launched) & found.asynchronous
+
+
+STREAMS = {
+    "one CTA": ({"ROWS": 16}, False),
+    "one warpgroup": ({"ROWS": 64}, True),
+    "two warpgroups": ({"ROWS": 128, "BM": 128, "BN": 128, "BK": 64}, True),
+}
+
+
+@pytest.mark.parametrize("kind", ["none", "the first", "some", "all"])
+@pytest.mark.parametrize("name", list(STREAMS))
+def test_a_stream_whose_trips_two_ctas_share(name: str, kind: str) -> None:
+    defines, shared = STREAMS[name]
+    found = program(FILTERS, "few", **defines)
+    for columns, steps in ((264, 200), (520, 720), (136, 8)):
+        numbers = {"M": min(defines["ROWS"], 72), "N": columns, "K": steps}
+        ran = found.run(numbers, tabled("alive", kind), orders=ORDERS[:2])
+        (kernel,) = (x for x in found.kernel.lowered["sm_90a"] if x.name in ran.launched)
+        assert kernel.early
+        assert any(isinstance(op, AddShare) for op in flat(kernel.body)) is shared
+
+
+@pytest.mark.parametrize("kind", ["none", "some", "all"])
+def test_a_left_operand_that_passes_through_registers(kind: str) -> None:
+    found = program(FILTERS, "turned")
+    for rows, columns, steps in ((144, 136, 400), (128, 128, 64)):
+        numbers = {"M": rows, "N": columns, "K": steps}
+        ran = found.run(numbers, tabled("alive", kind))
+        assert set(ran.launched) & found.asynchronous
+
+
+@pytest.mark.parametrize("kind", ["none", "the first", "some", "all"])
+def test_a_filter_in_a_filter(kind: str) -> None:
+    found = program(FILTERS, "inner")
+    for groups, steps in ((5, 200), (1, 64)):
+        numbers = {"G": groups, "M": 70, "N": 72, "K": steps}
+        ran = found.run(numbers, tabled("used", kind))
+        assert set(ran.launched) & found.asynchronous
+        ran = found.run(numbers, tabled("alive", kind))
+        assert set(ran.launched) & found.asynchronous
+
+
+@pytest.mark.parametrize("kind", ["none", "the last", "some", "all"])
+def test_numbers_that_every_trip_needs_beside_a_tile_that_is_brought(kind: str) -> None:
+    found = program(FILTERS, "biased")
+    (low, *_) = found.kernel.lowered["sm_90a"]
+    assert any(isinstance(op, a.TileLoad) for op in flat(low.body))
+    for rows, keys in ((72, 208), (64, 64), (1, 8)):
+        numbers = {"H": 2, "S": rows, "N": keys, "rise": 0.01, "scale": 0.125}
+        ran = found.run(numbers, tabled("some", kind))
+        assert ran.launched[-1] == low.name
