@@ -19,6 +19,7 @@ from tilec.ir.printer import print_program
 from tilec.ir.rescaled import rescaled_operands
 from tilec.ir.symbolic import Sym
 from tilec.ir.verifier import InternalFault, verify
+from tilec.jobs.explaining import ExplainRequest, explain_file
 from tilec.passes.asynchronous import Asynchronous
 from tilec.passes.schedule import schedule
 from tilec.passes.schedule.clone import Numbers
@@ -228,3 +229,12 @@ def test_scheduled_filters_stay_within_the_interpreters_bounds() -> None:
     value, bound = known["lse"]
     same = (got["lse"] == value) | (np.abs(got["lse"] - value) <= bound)
     assert same.all()
+
+
+def test_explain_says_what_a_filter_became(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ExplainRequest(str(FORMS), kernel="block_sparse", arch="sm_90a", tuned=False)
+    assert explain_file(asked) == 0
+    said = capsys.readouterr().out
+    assert "a loop has the trips for which the condition around its body holds" in said
+    assert "drawn from a counter by CTAs that stay, as memory says" in said
+    assert "filter_trips" not in said
