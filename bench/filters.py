@@ -211,12 +211,13 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=8192)
     options = parser.parse_args()
     options.failed = False
-    build_ahead(
-        [(PRODUCTS, name, ARCH, {}) for name in ("dense", "blocks", "steps")]
-        + [(FORMS, name, ARCH, {}) for name in ("full", "block_sparse")]
-    )
+    parts = options.parts or list(PARTS)
+    wanted = [(PRODUCTS, name) for name in ("dense", "blocks", "steps")]
+    wanted = wanted if set(parts) & {"right", "products"} else []
+    wanted += [(FORMS, name) for name in ("full", "block_sparse")] if parts != ["products"] else []
+    build_ahead([(path, name, ARCH, {}) for path, name in wanted])
     rows: list[dict[str, object]] = []
-    for part in options.parts or list(PARTS):
+    for part in parts:
         rows += PARTS[part](options)
         if options.out is not None:
             options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
