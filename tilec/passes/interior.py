@@ -209,7 +209,7 @@ def find_interior(
         return None
     own = bounds.pop(loop.index)
     first, end = [Sym.of(0), *own.first], [loop.trips, *own.end]
-    counts: list[Count] = []
+    counts: dict[tuple[int, Sym], Count] = {}
     trips: dict[Var, Sym] = {}
     positive: list[Sym] = []
     for op in loop.body.ops:
@@ -226,15 +226,18 @@ def find_interior(
         for limits, ends in ((found.first, first), (found.end, end)):
             if limits:
                 limit = sym_max(limits) if limits is found.first else sym_min(limits)
-                counts.append(Count(Var(f"counted{len(counts)}", "local"), op.of, limit))
-                ends.append(Sym.of(counts[-1].var) - ahead)
+                count = Count(Var(f"counted{len(counts)}", "local"), op.of, limit)
+                count = counts.setdefault((op.of.id, limit), count)
+                ends.append(Sym.of(count.var) - ahead)
         if found.end:
             trips[trip] = sym_min(found.end)
         positive += [Sym.of(trip) - limit + 1 for limit in found.first]
     bounds_of_loop = (sym_max(first), sym_min(end))
     trips[loop.index] = bounds_of_loop[1]
     positive.append(Sym.of(loop.index) - bounds_of_loop[0] + 1)
-    return Interior(*bounds_of_loop, frozenset(holds), tuple(counts), trips, tuple(positive))
+    return Interior(
+        *bounds_of_loop, frozenset(holds), tuple(counts.values()), trips, tuple(positive)
+    )
 
 
 @dataclass

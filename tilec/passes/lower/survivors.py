@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from tilec.ir import asynchronous as a
 from tilec.ir import kernel_filters as f
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
@@ -39,8 +40,8 @@ def lower_survivor(context: Context, op: t.Survivor) -> None:
     """The trip's number."""
     source, walk = context.filters[op.of.id]
     number = context.index(op.number)
-    trips, at, body, condition = _question(context, source, source.trips)
     name = context.names.unique(op.out.name or "trip")
+    trips, at, body, condition = _question(context, source, source.trips)
     context.out.append(
         f.SeekSurvivor(
             name=name,
@@ -123,8 +124,40 @@ def with_counts(context: Context, interior: Interior) -> Interior:
 
 
 def walked(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
-    """A role's ops, without numbers of trips that nothing reads; what seeks others has a walk."""
-    return _with_walks(_pruned(ops), frozenset())
+    """A role's ops, without numbers of trips that nothing reads; what seeks others has a walk. What can waits for memory beside a product."""
+    return _with_walks(_beside_products(_pruned(ops)), frozenset())
+
+
+def _beside_products(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
+    """Questions behind the start of the first products, of which these read nothing: answers come from memory."""
+    first = next((n for n, op in enumerate(ops) if isinstance(op, a.WarpgroupCommit)), None)
+    if first is None:
+        return ops
+    before, after = list(ops[: first + 1]), list(ops[first + 1 :])
+    moved: list[k.Op] = []
+    for op in reversed(before):
+        if isinstance(op, f.Question) and not any(_reads(x, op.name) for x in before):
+            moved.insert(0, op)
+    loop = next((n for n, op in enumerate(after) if isinstance(op, k.Loop)), len(after))
+    asked: list[k.Op] = []
+    for op in reversed(after[:loop]):
+        if isinstance(op, f.Question) or (
+            isinstance(op, k.Let) and any(_reads(x, op.name) for x in asked)
+        ):
+            asked.append(op)
+    late: set[str] = set()
+    for op in after[:loop]:
+        if op in asked and not any(_reads(op, name) for name in late):
+            moved.append(op)
+        elif isinstance(op, k.Let | f.Question):
+            late.add(op.name)
+        elif isinstance(op, k.Declare):
+            late.add(op.fragment.name)
+    return (
+        *(op for op in before if op not in moved),
+        *moved,
+        *(op for op in after if op not in moved),
+    )
 
 
 def _pruned(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
@@ -197,6 +230,8 @@ def _reads(node: Any, name: str) -> bool:
             return any(_reads(part, name) for part in node)
         case f.SeekSurvivor() if node.walk == name:
             return True
+        case f.Question() if node.at == name:  # another variable, which hides this one
+            return _reads((node.trips, getattr(node, "number", None)), name)
         case _ if is_dataclass(node):
             return any(_reads(getattr(node, x.name), name) for x in fields(node))
         case _:
