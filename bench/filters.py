@@ -217,6 +217,7 @@ def main() -> int:
     wanted += [(FORMS, name) for name in ("full", "block_sparse")] if parts != ["products"] else []
     build_ahead([(path, name, ARCH, {}) for path, name in wanted])
     rows: list[dict[str, object]] = []
+    torch.manual_seed(0)
     for part in parts:
         rows += PARTS[part](options)
         if options.out is not None:

@@ -199,13 +199,16 @@ def drawn_loop(
         kept = []
     if op.draws:
         total = render.sym(product(tuple(d.trips for d in kernel.grid))).at(4)
+        drawn, item = f"draw_item({tickets.counter})", "following"
+        if tickets.together:
+            drawn, item = f"elected ? {drawn} : 0", "uniform_int(following)"
         return [
             *kept,
-            f"int following = draw_item({tickets.counter});",
+            f"int following = {drawn};",
             "for (;;) {",
-            "const int item = following;",
+            f"const int item = {item};",
             f"if (item >= {total}) break;",
-            f"following = draw_item({tickets.counter});",
+            f"following = {drawn};",
             *lines,
         ]
     ring = tickets.ring

@@ -17,21 +17,19 @@ class SurvivorWalk(k.Op):
 
 @dataclass(frozen=True, kw_only=True)
 class Question(k.Op):
-    """Trips 0 … trips-1, of which those survive for whose number, in the variable `at`, `condition` holds behind `body`. `by_lanes`: the lanes of
-    a warp ask about a trip each; else one thread asks about all."""
+    """Trips 0 … trips-1, of which those survive for whose number, in the variable `at`, `condition` holds behind `body`: the lanes of a warp ask
+    about a trip each."""
 
+    name: str
     trips: Expr
     at: str
     body: tuple[k.Op, ...]
     condition: Expr
-    by_lanes: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class CountSurvivors(Question):
     """`const int name` = how many survive."""
-
-    name: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +37,6 @@ class SeekSurvivor(Question):
     """`const int name` = the trip that is number `number` of those that survive; `walk` goes on to it. `alone`: a walk of its own does, which
     nothing else goes on with. `there`: the walk is there already."""
 
-    name: str
     walk: str
     number: Expr
     alone: bool = False

@@ -25,6 +25,7 @@ def with_roles(
         _rotated(producer, roles),
         _rotated(roles.consumer(kernel.body), roles),
         first,
+        roles.together,
     )
     sharing, split = form.sharing, form.split
     digit = roles.context.var_names[sharing.digit] if sharing else ""

@@ -30,7 +30,7 @@ def lower_survivors(context: Context, op: t.Survivors) -> None:
     name = context.names.unique(op.out.name or "trips")
     walk = context.names.unique(f"{op.survives.inputs[0].name or 'trip'}_walk")
     context.filters[op.out.id] = (op, walk)
-    if context.one_thread:
+    if context.producing:
         context.out.append(f.SurvivorWalk(walk, span=op.span))
     _count(context, op, name, op.trips)
     context.bind_scalar(op.out, k.Local(name, I32))
@@ -51,7 +51,6 @@ def lower_survivor(context: Context, op: t.Survivor) -> None:
             at=at,
             body=body,
             condition=condition,
-            by_lanes=not context.one_thread,
             span=op.span,
         )
     )
@@ -68,7 +67,6 @@ def _count(context: Context, op: t.Survivors, name: str, end: Sym) -> None:
             at=at,
             body=body,
             condition=condition,
-            by_lanes=not context.one_thread,
             span=op.span,
         )
     )
