@@ -41,6 +41,13 @@ def test_scores_near_and_far(program: Program, rows: slice) -> None:
         assert np.isfinite(ran.outputs["o"].astype(np.float32)).all()
 
 
+@pytest.mark.parametrize("cap", [1e-3, 2e4, 1e30])
+def test_numbers_that_leave_the_polynomial_no_room(program: Program, cap: float) -> None:
+    """What the argument is multiplied by is in the coefficients, whose powers have a range."""
+    ran = program.run({**NUMBERS, "cap": cap}, large(slice(0, 0)))
+    assert np.isfinite(ran.outputs["o"].astype(np.float32)).all()
+
+
 def branches(text: str, folder: Path) -> list[k.IfAnyLane]:
     path = folder / "forms.tile"
     path.write_text(text, encoding="utf-8")

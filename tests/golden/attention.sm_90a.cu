@@ -1801,18 +1801,6 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
 
       // attention.tile:18  p     = exp(s - ref[:, None])
-      Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_4[i_step][j_step][j_sub] = fma(tile_2[i_step][j_step][j_sub], in_bits,
-                row[i_step]);
-          }
-        }
-      }
       Vector<float, kWidthJ> p[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -1820,7 +1808,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(tile_4[i_step][j_step][j_sub]);
+            const float p_2 = exp2_fast(fma(tile_2[i_step][j_step][j_sub], in_bits, row[i_step]));
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -1947,7 +1935,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -1958,7 +1946,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_5[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+              tile_4[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
             }
           }
         }
@@ -1980,7 +1968,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+              const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
               sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
@@ -2016,9 +2004,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? tile_5[i_step][j_step][j_sub]
+                    ? tile_4[i_step][j_step][j_sub]
                     : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step],
-                    tile_5[i_step][j_step][j_sub]);
+                    tile_4[i_step][j_step][j_sub]);
               }
             }
           }
@@ -2057,14 +2045,14 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
 
           // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-          Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+          Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_6[i_step][j_step][j_sub] = tile_5[i_step][j_step][j_sub];
+                tile_5[i_step][j_step][j_sub] = tile_4[i_step][j_step][j_sub];
               }
             }
           }
@@ -2095,9 +2083,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
                 #pragma unroll
                 for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                   const bool far = abs_of(ref_2[i_step]) > far_from;
-                  tile_6[i_step][j_step][j_sub] = far
-                      ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
-                      : tile_6[i_step][j_step][j_sub];
+                  tile_5[i_step][j_step][j_sub] = far
+                      ? tile_5[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_5[i_step][j_step][j_sub];
                 }
               }
             }
@@ -2125,18 +2113,6 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
 
           // attention.tile:18  p     = exp(s - ref[:, None])
-          Vector<float, kWidthJ> tile_7[kStepsI][kStepsJ];
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_7[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                    row_4[i_step]);
-              }
-            }
-          }
           Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2144,7 +2120,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const float p_3 = exp2_fast(tile_7[i_step][j_step][j_sub]);
+                const float p_3 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                    row_4[i_step]));
                 p_2[i_step][j_step][j_sub] = p_3;
               }
             }
@@ -2281,7 +2258,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         const int j_end = T - BN * j_tile - BN;
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -2294,7 +2271,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              tile_5[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
+              tile_4[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
                   : -INFINITY;
             }
           }
@@ -2317,7 +2294,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+              const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
               sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
@@ -2353,9 +2330,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? tile_5[i_step][j_step][j_sub]
+                    ? tile_4[i_step][j_step][j_sub]
                     : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step],
-                    tile_5[i_step][j_step][j_sub]);
+                    tile_4[i_step][j_step][j_sub]);
               }
             }
           }
@@ -2394,14 +2371,14 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
 
           // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-          Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+          Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_6[i_step][j_step][j_sub] = tile_5[i_step][j_step][j_sub];
+                tile_5[i_step][j_step][j_sub] = tile_4[i_step][j_step][j_sub];
               }
             }
           }
@@ -2432,9 +2409,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
                 #pragma unroll
                 for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                   const bool far = abs_of(ref_2[i_step]) > far_from;
-                  tile_6[i_step][j_step][j_sub] = far
-                      ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
-                      : tile_6[i_step][j_step][j_sub];
+                  tile_5[i_step][j_step][j_sub] = far
+                      ? tile_5[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_5[i_step][j_step][j_sub];
                 }
               }
             }
@@ -2462,18 +2439,6 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
 
           // attention.tile:18  p     = exp(s - ref[:, None])
-          Vector<float, kWidthJ> tile_7[kStepsI][kStepsJ];
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_7[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                    row_4[i_step]);
-              }
-            }
-          }
           Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2481,7 +2446,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const float p_3 = exp2_fast(tile_7[i_step][j_step][j_sub]);
+                const float p_3 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                    row_4[i_step]));
                 p_2[i_step][j_step][j_sub] = p_3;
               }
             }
@@ -3031,18 +2997,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       }
 
       // attention.tile:18  p     = exp(s - ref[:, None])
-      Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_4[i_step][j_step][j_sub] = fma(tile_2[i_step][j_step][j_sub], in_bits,
-                row[i_step]);
-          }
-        }
-      }
       Vector<float, kWidthJ> p[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3050,7 +3004,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(tile_4[i_step][j_step][j_sub]);
+            const float p_2 = exp2_fast(fma(tile_2[i_step][j_step][j_sub], in_bits, row[i_step]));
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -3177,7 +3131,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -3188,7 +3142,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_5[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+              tile_4[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
             }
           }
         }
@@ -3210,7 +3164,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+              const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
               sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
@@ -3246,9 +3200,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? tile_5[i_step][j_step][j_sub]
+                    ? tile_4[i_step][j_step][j_sub]
                     : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step],
-                    tile_5[i_step][j_step][j_sub]);
+                    tile_4[i_step][j_step][j_sub]);
               }
             }
           }
@@ -3287,14 +3241,14 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
 
           // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-          Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+          Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_6[i_step][j_step][j_sub] = tile_5[i_step][j_step][j_sub];
+                tile_5[i_step][j_step][j_sub] = tile_4[i_step][j_step][j_sub];
               }
             }
           }
@@ -3325,9 +3279,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
                 #pragma unroll
                 for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                   const bool far = abs_of(ref_2[i_step]) > far_from;
-                  tile_6[i_step][j_step][j_sub] = far
-                      ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
-                      : tile_6[i_step][j_step][j_sub];
+                  tile_5[i_step][j_step][j_sub] = far
+                      ? tile_5[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_5[i_step][j_step][j_sub];
                 }
               }
             }
@@ -3355,18 +3309,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
 
           // attention.tile:18  p     = exp(s - ref[:, None])
-          Vector<float, kWidthJ> tile_7[kStepsI][kStepsJ];
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_7[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                    row_4[i_step]);
-              }
-            }
-          }
           Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3374,7 +3316,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const float p_3 = exp2_fast(tile_7[i_step][j_step][j_sub]);
+                const float p_3 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                    row_4[i_step]));
                 p_2[i_step][j_step][j_sub] = p_3;
               }
             }
@@ -3511,7 +3454,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         const int j_end = T - BN * j_tile - BN;
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
@@ -3524,7 +3467,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              tile_5[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
+              tile_4[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
                   : -INFINITY;
             }
           }
@@ -3547,7 +3490,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+              const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
               sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
@@ -3583,9 +3526,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? tile_5[i_step][j_step][j_sub]
+                    ? tile_4[i_step][j_step][j_sub]
                     : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step],
-                    tile_5[i_step][j_step][j_sub]);
+                    tile_4[i_step][j_step][j_sub]);
               }
             }
           }
@@ -3624,14 +3567,14 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
 
           // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-          Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+          Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_6[i_step][j_step][j_sub] = tile_5[i_step][j_step][j_sub];
+                tile_5[i_step][j_step][j_sub] = tile_4[i_step][j_step][j_sub];
               }
             }
           }
@@ -3662,9 +3605,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
                 #pragma unroll
                 for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                   const bool far = abs_of(ref_2[i_step]) > far_from;
-                  tile_6[i_step][j_step][j_sub] = far
-                      ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
-                      : tile_6[i_step][j_step][j_sub];
+                  tile_5[i_step][j_step][j_sub] = far
+                      ? tile_5[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_5[i_step][j_step][j_sub];
                 }
               }
             }
@@ -3692,18 +3635,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
 
           // attention.tile:18  p     = exp(s - ref[:, None])
-          Vector<float, kWidthJ> tile_7[kStepsI][kStepsJ];
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_7[i_step][j_step][j_sub] = fma(tile_6[i_step][j_step][j_sub], in_bits,
-                    row_4[i_step]);
-              }
-            }
-          }
           Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3711,7 +3642,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const float p_3 = exp2_fast(tile_7[i_step][j_step][j_sub]);
+                const float p_3 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                    row_4[i_step]));
                 p_2[i_step][j_step][j_sub] = p_3;
               }
             }

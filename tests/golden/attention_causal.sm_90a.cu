@@ -1954,17 +1954,6 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
 
       // attention.tile:18  p     = exp(s - ref[:, None])
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_3[i_step][j_step][j_sub] = fma(tile[i_step][j_step][j_sub], in_bits, row[i_step]);
-          }
-        }
-      }
       Vector<float, kWidthJ> p[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -1972,7 +1961,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(tile_3[i_step][j_step][j_sub]);
+            const float p_2 = exp2_fast(fma(tile[i_step][j_step][j_sub], in_bits, row[i_step]));
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -2105,23 +2094,6 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         wgmma_commit();
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
-        wgmma_wait<1>();
-        settle(product_2);
-        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
-        k_ring.advance();
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              s_4[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
-            }
-          }
-        }
-
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
         #pragma unroll
@@ -2129,7 +2101,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           sum_p_2[i_step] = OpSum<float>::identity();
         }
         wgmma_wait<0>();
+        settle(product_2);
         settle(acc);
+        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
+        k_ring.advance();
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
         v_ring.advance();
         #pragma unroll
@@ -2139,7 +2114,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
+              const float p_2 = exp2_fast(fma(product_2[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
               sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
@@ -2163,6 +2138,19 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
         if (__builtin_expect(any_lane(any_late), 0)) {
           seldom();
+
+          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+          Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                s_4[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+              }
+            }
+          }
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
           float max_s_2[kStepsI];
@@ -2214,14 +2202,14 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
 
           // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-          Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+          Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_4[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+                tile_3[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
               }
             }
           }
@@ -2252,9 +2240,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
                 #pragma unroll
                 for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                   const bool far = abs_of(ref_2[i_step]) > far_from;
-                  tile_4[i_step][j_step][j_sub] = far
-                      ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
-                      : tile_4[i_step][j_step][j_sub];
+                  tile_3[i_step][j_step][j_sub] = far
+                      ? tile_3[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_3[i_step][j_step][j_sub];
                 }
               }
             }
@@ -2282,18 +2270,6 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
 
           // attention.tile:18  p     = exp(s - ref[:, None])
-          Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_5[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
-                    row_4[i_step]);
-              }
-            }
-          }
           Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2301,7 +2277,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const float p_3 = exp2_fast(tile_5[i_step][j_step][j_sub]);
+                const float p_3 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+                    row_4[i_step]));
                 p_2[i_step][j_step][j_sub] = p_3;
               }
             }
@@ -2436,29 +2413,6 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         wgmma_commit();
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
-        wgmma_wait<1>();
-        settle(product_2);
-        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
-        k_ring.advance();
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const int j_el = j_at + j_sub;
-              const float s_5 = BM * i_tile - BN * j_tile - S + T
-                  + i_at - j_first - BN >= j_el - j_first ? product_2[i_step][j_step][j_sub]
-                  : -INFINITY;
-              s_4[i_step][j_step][j_sub] = s_5;
-            }
-          }
-        }
-
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
         #pragma unroll
@@ -2466,18 +2420,25 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           sum_p_2[i_step] = OpSum<float>::identity();
         }
         wgmma_wait<0>();
+        settle(product_2);
         settle(acc);
+        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
+        k_ring.advance();
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const int i_at = i_first + i_step * 8;
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_at = j_first + j_step * 8;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
-                  carried_2[i_step]));
+              const int j_el = j_at + j_sub;
+              const float p_2 = exp2_fast(BM * i_tile - BN * j_tile - S + T
+                  + i_at - j_first - BN >= j_el - j_first ? fma(product_2[i_step][j_step][j_sub],
+                  in_bits, carried_2[i_step]) : -INFINITY);
               sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
@@ -2500,6 +2461,25 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
         if (__builtin_expect(any_lane(any_late), 0)) {
           seldom();
+
+          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+          Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const int i_at = i_first + i_step * 8;
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              const int j_at = j_first + j_step * 8;
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const int j_el = j_at + j_sub;
+                const float s_5 = BM * i_tile - BN * j_tile - S + T
+                    + i_at - j_first - BN >= j_el - j_first ? product_2[i_step][j_step][j_sub]
+                    : -INFINITY;
+                s_4[i_step][j_step][j_sub] = s_5;
+              }
+            }
+          }
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
           float max_s_2[kStepsI];
@@ -2551,14 +2531,14 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
 
           // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-          Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+          Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_4[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+                tile_3[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
               }
             }
           }
@@ -2589,9 +2569,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
                 #pragma unroll
                 for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                   const bool far = abs_of(ref_2[i_step]) > far_from;
-                  tile_4[i_step][j_step][j_sub] = far
-                      ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
-                      : tile_4[i_step][j_step][j_sub];
+                  tile_3[i_step][j_step][j_sub] = far
+                      ? tile_3[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_3[i_step][j_step][j_sub];
                 }
               }
             }
@@ -2619,18 +2599,6 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
 
           // attention.tile:18  p     = exp(s - ref[:, None])
-          Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_5[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
-                    row_4[i_step]);
-              }
-            }
-          }
           Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2638,7 +2606,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const float p_3 = exp2_fast(tile_5[i_step][j_step][j_sub]);
+                const float p_3 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+                    row_4[i_step]));
                 p_2[i_step][j_step][j_sub] = p_3;
               }
             }
@@ -3211,17 +3180,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       }
 
       // attention.tile:18  p     = exp(s - ref[:, None])
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_3[i_step][j_step][j_sub] = fma(tile[i_step][j_step][j_sub], in_bits, row[i_step]);
-          }
-        }
-      }
       Vector<float, kWidthJ> p[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3229,7 +3187,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(tile_3[i_step][j_step][j_sub]);
+            const float p_2 = exp2_fast(fma(tile[i_step][j_step][j_sub], in_bits, row[i_step]));
             p[i_step][j_step][j_sub] = p_2;
           }
         }
@@ -3362,23 +3320,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         wgmma_commit();
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
-        wgmma_wait<1>();
-        settle(product_2);
-        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
-        k_ring.advance();
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              s_4[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
-            }
-          }
-        }
-
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
         #pragma unroll
@@ -3386,7 +3327,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           sum_p_2[i_step] = OpSum<float>::identity();
         }
         wgmma_wait<0>();
+        settle(product_2);
         settle(acc);
+        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
+        k_ring.advance();
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
         v_ring.advance();
         #pragma unroll
@@ -3396,7 +3340,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
+              const float p_2 = exp2_fast(fma(product_2[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
               sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
@@ -3420,6 +3364,19 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
         if (__builtin_expect(any_lane(any_late), 0)) {
           seldom();
+
+          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+          Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                s_4[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+              }
+            }
+          }
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
           float max_s_2[kStepsI];
@@ -3471,14 +3428,14 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
 
           // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-          Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+          Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_4[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+                tile_3[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
               }
             }
           }
@@ -3509,9 +3466,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
                 #pragma unroll
                 for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                   const bool far = abs_of(ref_2[i_step]) > far_from;
-                  tile_4[i_step][j_step][j_sub] = far
-                      ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
-                      : tile_4[i_step][j_step][j_sub];
+                  tile_3[i_step][j_step][j_sub] = far
+                      ? tile_3[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_3[i_step][j_step][j_sub];
                 }
               }
             }
@@ -3539,18 +3496,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
 
           // attention.tile:18  p     = exp(s - ref[:, None])
-          Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_5[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
-                    row_4[i_step]);
-              }
-            }
-          }
           Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3558,7 +3503,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const float p_3 = exp2_fast(tile_5[i_step][j_step][j_sub]);
+                const float p_3 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+                    row_4[i_step]));
                 p_2[i_step][j_step][j_sub] = p_3;
               }
             }
@@ -3693,29 +3639,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         wgmma_commit();
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
-        wgmma_wait<1>();
-        settle(product_2);
-        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
-        k_ring.advance();
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const int j_el = j_at + j_sub;
-              const float s_5 = BM * i_tile - BN * j_tile - S + T
-                  + i_at - j_first - BN >= j_el - j_first ? product_2[i_step][j_step][j_sub]
-                  : -INFINITY;
-              s_4[i_step][j_step][j_sub] = s_5;
-            }
-          }
-        }
-
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
         #pragma unroll
@@ -3723,18 +3646,25 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           sum_p_2[i_step] = OpSum<float>::identity();
         }
         wgmma_wait<0>();
+        settle(product_2);
         settle(acc);
+        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
+        k_ring.advance();
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const int i_at = i_first + i_step * 8;
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_at = j_first + j_step * 8;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
-                  carried_2[i_step]));
+              const int j_el = j_at + j_sub;
+              const float p_2 = exp2_fast(BM * i_tile - BN * j_tile - S + T
+                  + i_at - j_first - BN >= j_el - j_first ? fma(product_2[i_step][j_step][j_sub],
+                  in_bits, carried_2[i_step]) : -INFINITY);
               sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
@@ -3757,6 +3687,25 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
         if (__builtin_expect(any_lane(any_late), 0)) {
           seldom();
+
+          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+          Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const int i_at = i_first + i_step * 8;
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              const int j_at = j_first + j_step * 8;
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const int j_el = j_at + j_sub;
+                const float s_5 = BM * i_tile - BN * j_tile - S + T
+                    + i_at - j_first - BN >= j_el - j_first ? product_2[i_step][j_step][j_sub]
+                    : -INFINITY;
+                s_4[i_step][j_step][j_sub] = s_5;
+              }
+            }
+          }
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
           float max_s_2[kStepsI];
@@ -3808,14 +3757,14 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
 
           // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-          Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+          Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_4[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+                tile_3[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
               }
             }
           }
@@ -3846,9 +3795,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
                 #pragma unroll
                 for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                   const bool far = abs_of(ref_2[i_step]) > far_from;
-                  tile_4[i_step][j_step][j_sub] = far
-                      ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
-                      : tile_4[i_step][j_step][j_sub];
+                  tile_3[i_step][j_step][j_sub] = far
+                      ? tile_3[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_3[i_step][j_step][j_sub];
                 }
               }
             }
@@ -3876,18 +3825,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
 
           // attention.tile:18  p     = exp(s - ref[:, None])
-          Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_5[i_step][j_step][j_sub] = fma(tile_4[i_step][j_step][j_sub], in_bits,
-                    row_4[i_step]);
-              }
-            }
-          }
           Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3895,7 +3832,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const float p_3 = exp2_fast(tile_5[i_step][j_step][j_sub]);
+                const float p_3 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+                    row_4[i_step]));
                 p_2[i_step][j_step][j_sub] = p_3;
               }
             }

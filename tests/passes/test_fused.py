@@ -94,6 +94,15 @@ def test_a_factor_that_counts_indices_is_one_number_and_a_constant() -> None:
     assert found.endswith("+ convert<float>(i_first - i_at + j_el - j_first)))")
 
 
+def test_in_the_argument_of_an_exponential_what_the_thread_has_alone_is_added_first() -> None:
+    cu = compile_file(str(ATTENTION), kernel="alibi", archs=("sm_90a",)).cu
+    found = re.search(r"const float p_\d = exp2_fast\((fma\(product_2[^;]*)\);", cu)
+    assert found is not None
+    text = re.sub(r"\s+", " ", found[1])
+    begin = "fma(product_2[i_step][j_step][j_sub], mul_2, fma(convert<float>(i_first - i_at + j_el - j_first), mul, fma("
+    assert text.startswith(begin) and text.endswith(", mul, carried_2[i_step])))")
+
+
 def test_in_strict_mode_it_is_converted_as_written(tmp_path: Path) -> None:
     path = tmp_path / "strict.tile"
     text = ATTENTION.read_text(encoding="utf-8")

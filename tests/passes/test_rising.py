@@ -1,4 +1,5 @@
-"""Loops whose scores rise with the trips keep no reference: it would move in most of them."""
+"""Loops whose scores rise with the trips run backwards, where their order is nobody's; where masks hold from some index on they keep no
+reference: it would move in most trips."""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ VARIANTS = ROOT / "samples" / "attention_variants.tile"
         (FORMS, "biased", True),
         (FORMS, "masked", True),
         (VARIANTS, "packed", True),
-        (FORMS, "alibi", False),
+        (FORMS, "alibi", True),
         (FORMS, "window", False),
         (VARIANTS, "sliding_window", False),
-        (VARIANTS, "soft_cap_alibi", False),
+        (VARIANTS, "soft_cap_alibi", True),
     ],
 )
 def test_references_are_kept_where_scores_do_not_rise(path: Path, kernel: str, keeps: bool) -> None:
@@ -37,6 +38,64 @@ def test_references_are_kept_where_scores_do_not_rise(path: Path, kernel: str, k
     variants: Any = found.manifest["targets"]["sm_90a"]
     assert "rotate" in variants[0]["schedule"]
     assert ("keep_references" in variants[0]["schedule"]) is keeps
+
+
+def changed(folder: Path, *changes: tuple[str, str]) -> list[str]:
+    """The schedule of the form with distances, with parts of its text exchanged."""
+    text = FORMS.read_text(encoding="utf-8")
+    head, *kernels = text.split("\nkernel ")
+    (kernel,) = (x for x in kernels if x.startswith("alibi["))
+    kernel = kernel.split("    check:")[0]
+    for old, new in changes:
+        assert old in kernel
+        kernel = kernel.replace(old, new)
+    path = folder / "form.tile"
+    path.write_text(f"{head}\nkernel {kernel}", encoding="utf-8")
+    found = compile_file(str(path), kernel="alibi", archs=("sm_90a",), stop="kernel-ir").kernels[0]
+    variants: Any = found.manifest["targets"]["sm_90a"]
+    return list(variants[0]["schedule"])
+
+
+DISTANCE = "slope[h] * (j[None, :] - i[:, None]).to(f32)"
+
+
+@pytest.mark.parametrize(
+    ("term", "backwards"),
+    [
+        (DISTANCE, True),
+        ("(j[None, :] - i[:, None]).to(f32) * slope[h]", True),
+        ("(-slope[h]) * (i[:, None] - j[None, :]).to(f32)", True),
+        ("-(slope[h] * (i[:, None] - j[None, :]).to(f32))", True),
+        ("tanh(slope[h] * j[None, :].to(f32)) + i[:, None].to(f32)", True),
+        ("slope[h] * (i[:, None] - j[None, :]).to(f32)", False),  # scores fall
+        ("-2.0 * (j[None, :] - i[:, None]).to(f32)", False),
+        ("slope[h] * i[:, None].to(f32) + 0.0 * slope[h]", False),  # the same in all trips
+    ],
+)
+def test_loops_run_backwards_where_scores_rise(term: str, backwards: bool, tmp_path: Path) -> None:
+    steps = changed(tmp_path, (DISTANCE, term))
+    assert ("backwards" in steps) is backwards
+    assert "keep_references" in steps
+
+
+@pytest.mark.parametrize(
+    ("next_", "backwards"),
+    [
+        ("count + sum(s * 0.0, axis=1)", True),  # a sum beside
+        ("count * 0.5 + sum(s * 0.0, axis=1)", False),  # the last trip counts most
+        ("sum(s * 0.0, axis=1)", False),  # of the last trip
+    ],
+)
+def test_loops_whose_order_shows_do_not_run_backwards(
+    next_: str, backwards: bool, tmp_path: Path
+) -> None:
+    steps = changed(
+        tmp_path,
+        ("        state = softmax.begin(i, D)", "        state = softmax.begin(i, D)\n        count = zeros(f32, i)"),
+        ("            state =", f"            count = {next_}\n            state ="),
+        ("softmax.end(state)", "softmax.end(state) + count[:, None]"),
+    )  # fmt: skip
+    assert ("backwards" in steps) is backwards
 
 
 @pytest.mark.parametrize(

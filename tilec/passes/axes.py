@@ -13,7 +13,7 @@ from dataclasses import field, replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
-from tilec.ir.symbolic import Sym
+from tilec.ir.symbolic import Sym, Var
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.uses import Definitions, all_ops, operands
 from tilec.source.diagnostics import fail
@@ -342,7 +342,11 @@ def _weigh(program: t.Program, axes: Axes, op: t.Load | t.Store | t.Atomic) -> N
 def _term_name(term: t.IndexTerm, dim: Sym) -> str:
     match term:
         case t.AtSpan():
-            trips = [v for v in sorted(term.start.variables) if v.kind == "trip"]
+            # what a loop's end hangs on is not what it counts
+            counted = {
+                a for monomial, _ in term.start.terms for a in monomial if isinstance(a, Var)
+            }
+            trips = [v for v in sorted(counted) if v.kind == "trip"]
             return trips[-1].name if trips else ""
         case t.AtAll():
             names = [v.name for v in sorted(dim.variables)]

@@ -33,12 +33,14 @@ class Count:
 
 @dataclass(frozen=True)
 class Interior:
-    """Trips first <= n < end need no mask; `holds` are the ids of the comparisons that are true there. Of a loop over trips that survive,
-    `counts` are numbers of them that the bounds hang on. `trips` and `positive`: what is known of variables there."""
+    """Trips first <= n < end need no mask; `holds` are the ids of the comparisons that are true there, `whole` those of loaded tiles
+    whose spans end behind them. Of a loop over trips that survive, `counts` are numbers of them that the bounds hang on. `trips` and
+    `positive`: what is known of variables there."""
 
     first: Sym
     end: Sym
     holds: frozenset[int]
+    whole: frozenset[int] = frozenset()
     counts: tuple[Count, ...] = ()
     trips: Mapping[Var, Sym] = field(default_factory=dict)
     positive: tuple[Sym, ...] = ()
@@ -174,7 +176,9 @@ def find_interior(
     """The interior of a loop, for the rows from `floor` on; None where nothing is masked or nothing can be said."""
     indices = indices_of(loop)
     known = set(indices)
-    conditions: list[tuple[Sym, int | None]] = []
+    conditions: list[tuple[Sym, int]] = []
+    loaded: set[int] = set()
+    unclear: set[int] = set()
     for op in loop.body.ops:
         if isinstance(op, t.Elementwise):
             least = least_difference(op, definitions, program, floor)
@@ -182,20 +186,23 @@ def find_interior(
                 conditions.append((facts.numeric(least), op.out.id))
         if isinstance(op, t.Load):
             for term in op.access.terms:
-                if (
-                    isinstance(term, t.AtSpan)
-                    and known & term.start.variables
-                    and term.hi is not None
-                ):
-                    whole = facts.numeric(term.hi - term.start - term.extent)
-                    if not facts.prove_nonnegative(whole):
-                        conditions.append((whole, None))
+                if not isinstance(term, t.AtSpan) or term.hi is None:
+                    continue
+                whole = facts.numeric(term.hi - term.start - term.extent)
+                if facts.prove_nonnegative(whole):
+                    continue
+                if known & term.start.variables:
+                    conditions.append((whole, op.out.id))
+                    loaded.add(op.out.id)
+                else:
+                    unclear.add(op.out.id)
     bounds = {index: _Bounds() for index in indices}
     holds: set[int] = set()
     for least, number in dict.fromkeys(conditions):
         (index, *others) = sorted(known & least.variables)
         slope = _slope(least, index)
         if others or slope is None or slope == 0:
+            unclear.add(number)
             continue
         rest = least.substitute({index: Sym.of(0)}.get)
         if slope < 0:
@@ -203,8 +210,7 @@ def find_interior(
             bounds[index].end.append(rest // -slope + 1)
         else:
             bounds[index].first.append((slope - 1 - rest) // slope)
-        if number is not None:
-            holds.add(number)
+        holds.add(number)
     if not any(b.end or b.first for b in bounds.values()):
         return None
     own = bounds.pop(loop.index)
@@ -232,11 +238,17 @@ def find_interior(
         if found.end:
             trips[trip] = sym_min(found.end)
         positive += [Sym.of(trip) - limit + 1 for limit in found.first]
-    bounds_of_loop = (sym_max(first), sym_min(end))
+    begins, ends = (list(dict.fromkeys(limits)) for limits in (first, end))
+    bounds_of_loop = (sym_max(begins), sym_min(ends))
     trips[loop.index] = bounds_of_loop[1]
     positive.append(Sym.of(loop.index) - bounds_of_loop[0] + 1)
     return Interior(
-        *bounds_of_loop, frozenset(holds), tuple(counts.values()), trips, tuple(positive)
+        *bounds_of_loop,
+        frozenset(holds - loaded),
+        frozenset(loaded - unclear),
+        tuple(counts.values()),
+        trips,
+        tuple(positive),
     )
 
 

@@ -185,7 +185,8 @@ def _decide(
         for sink in sinks
         for loop in _loops_around(sink, definitions)
     )
-    shared_mask = isinstance(op, t.Fill) and len(sinks) > 1
+    step = _is_step(op, definitions.users[value.id]) and not deeper
+    shared_mask = isinstance(op, t.Fill) and len(sinks) > 1 and not step
     rare = isinstance(op, t.Elementwise) and op.op == "sub_if"
     if found.products and (shared_mask or rare):
         found.held.add(value.id)
@@ -193,7 +194,7 @@ def _decide(
         return
     narrow = found.products and value.type.dtype != BOOL
     limit = HOLD_ABOVE_BESIDE_PRODUCTS if narrow else HOLD_ABOVE
-    hold = (len(sinks) > 1 and cost > limit) or (deeper and cost > 1)
+    hold = (len(sinks) > 1 and cost > limit and not step) or (deeper and cost > 1)
     if isinstance(op, t.Load):
         hold = len(sinks) > 1 or deeper
         for other in ops:
@@ -211,6 +212,15 @@ def _decide(
     if hold:
         found.held.add(value.id)
         costs[value.id] = 0
+
+
+def _is_step(op: t.Op, users: list[t.Op]) -> bool:
+    """Whether a tile is a step of an exponential's argument, by multiply-adds: registers hold the exponential, if anything."""
+    if len(users) != 1 or not isinstance(op, t.Elementwise | t.Fill):
+        return False
+    ops = [x.op if isinstance(x, t.Elementwise) else "where" for x in (op, users[0])]
+    known = isinstance(users[0], t.Elementwise | t.Fill)
+    return known and ops[0] in ("fma", "where") and ops[1] in ("fma", "where", "exp2")
 
 
 def _after(

@@ -142,7 +142,7 @@ class BoundedArithmetic(Arithmetic):
             case "add" | "sub":
                 error = None if exact else _error(args[0]) + _error(args[1])
                 result = self.settle(value, error, dtype)
-                return Tile(result.data, (), result.error, np.abs(data[0]) + np.abs(data[1]))
+                return Tile(result.data, (), result.error, _sizes(args[0]) + _sizes(args[1]))
             case "mul":
                 error = None if exact else _product_error(*args)
                 result = self.settle(value, error, dtype)
@@ -243,13 +243,15 @@ class BoundedArithmetic(Arithmetic):
         return self.settle(value, own, dtype)
 
     def function_ulps(self, op: str, x: Array, spread: Array | None) -> Array | float:
-        """The table's figure. A difference as the argument of exp may be folded into one FMA, so its operands count."""
+        """The table's figure. A sum as the argument of exp may be folded into FMAs, so its terms count."""
         if self.strict:
             return 0.5 if op == "sqrt" else 1.0
         match op:
             case "exp":
                 size = np.abs(x) if spread is None else np.maximum(np.abs(x), spread)
                 return 2.0 + 1.2 * np.where(np.isfinite(size), size, 0.0)
+            case "exp2" if spread is not None:
+                return 4.0 + np.where(np.isfinite(spread), spread, 0.0)
             case "sqrt" | "rsqrt" | "exp2" | "log" | "log2":
                 return 4.0
             case _:
@@ -281,10 +283,12 @@ class BoundedArithmetic(Arithmetic):
         """A conversion keeps the unrounded value and counts the rounding as error; to an integer it may jump."""
         if target.is_float:
             value = np.asarray(tile.data, np.float64)
+            # a distance of indices is one of a tile's first elements, and one inside of the tile
+            spread = None if source.is_float else np.abs(value) + sum(value.shape)
             if source.is_float and tile.error is None and not _narrows(source, target):
                 return Tile(value, tile.present)
             result = self.settle(value, tile.error, target)
-            return Tile(result.data, tile.present, result.error)
+            return Tile(result.data, tile.present, result.error, spread)
         data = elementwise.convert(tile.data, source, target)
         if tile.error is None:
             return Tile(data, tile.present)
@@ -525,8 +529,11 @@ def _product_error(a: Tile, b: Tile) -> Array:
 def _select(condition: Tile, then: Tile, otherwise: Tile) -> Tile:
     """`where`: an uncertain condition widens to both branches."""
     data = np.where(condition.data, then.data, otherwise.data)
+    spread = None
+    if then.spread is not None or otherwise.spread is not None:
+        spread = np.where(condition.data, _sizes(then), _sizes(otherwise))
     if condition.error is None and then.error is None and otherwise.error is None:
-        return Tile(data)
+        return Tile(data, (), None, spread)
     ea, eb = _error(then), _error(otherwise)
     error = np.where(condition.data, ea, eb)
     if condition.error is not None:
@@ -536,7 +543,12 @@ def _select(condition: Tile, then: Tile, otherwise: Tile) -> Tile:
         apart = np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
         other = np.where(condition.data, eb, ea)
         error = np.where(condition.error > 0, np.maximum(error, apart + other), error)
-    return Tile(data, (), _nonzero(error))
+    return Tile(data, (), _nonzero(error), spread)
+
+
+def _sizes(tile: Tile) -> Array:
+    """The sizes of a tile's terms."""
+    return np.abs(tile.data, dtype=np.float64) if tile.spread is None else tile.spread
 
 
 def _integer_error(op: str, args: Sequence[Tile], data: Array) -> Array | None:

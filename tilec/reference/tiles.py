@@ -19,7 +19,7 @@ Mask: TypeAlias = "npt.NDArray[np.bool_] | None"
 class Tile:
     """`data` in compute form. In bounded arithmetic floats are float64 and every allowed execution gives an element within
     `error` of `data` (None: exactly it); a bool whose error is not 0 may be either. `spread` is the magnitude of the
-    operands where the tile is a difference, for the error of `exp`."""
+    terms that the tile is a sum of, for the error of `exp`."""
 
     data: Array
     present: tuple[Mask, ...] = ()

@@ -458,6 +458,8 @@ class Roles:
         assert operand.load is not None
         box = load_box(context.program, operand.load, context.facts)
         first, last = box.inner[operand.k_axis]
+        if operand.load.out.id in context.whole:
+            last = None
         buffer = self.buffers[operand.source.id]
         extent = (buffer.rows, buffer.cols)[operand.k_axis]
         home = context.definitions.loops[operand.load.out.id]

@@ -238,7 +238,7 @@ class Body(AddressBuilder):
         ):
             return None
         users = context.definitions.users[op.out.id]
-        if not all(isinstance(user, t.Elementwise) and user.op == "mul" for user in users):
+        if not all(isinstance(u, t.Elementwise) and u.op in ("mul", "fma") for u in users):
             return None
         found = affine(op.arg, context.definitions)
         if found is None or not found.coefficients.get(1):

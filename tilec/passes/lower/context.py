@@ -86,6 +86,8 @@ class Context:
     """evaluates a tile into registers"""
     holds: frozenset[int] = frozenset()
     """comparisons that are true for the whole tile in what is being emitted"""
+    whole: frozenset[int] = frozenset()
+    """ids of loaded tiles whose spans end behind them, in the trips that are being lowered"""
     renames: dict[Var, Sym] = field(default_factory=dict)
     """other names of loop numbers and scalars, while what a later trip needs is emitted"""
     limits: list[dict[Sym, k.Expr]] = field(default_factory=lambda: [{}])

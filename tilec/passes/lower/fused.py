@@ -4,7 +4,9 @@ h * (1 + tanh(u))           →   h * tanh(u) + h                 h gets a varia
 c * (x + k * x * x * x)     →   x * (c * k * x * x + c)         c and k are numbers, and so is c * k
 x * a + b * (n + 8)         →   fma(x, a, b * (n + 8))          what indices make is the same for several x: it is multiplied once
 
-All have one rounding less. The first is for functions whose values are between -1 and 1, where the product is no larger than h, the
+exp2(fma(x, a, fma(n + 8, b, r)))    →    exp2(fma(x, a, fma(8, b, fma(n, b, r))))     n is one number of the thread
+
+All but the last have one rounding less. The first is for functions whose values are between -1 and 1, where the product is no larger than h, the
 second nowhere larger than what stood there. In strict mode everything is computed as written.
 """
 
@@ -27,6 +29,8 @@ def multiply_out(walk: Walk, name: Callable[[str], str]) -> None:
     elements: list[k.Op] = []
 
     def change(node: object) -> object:
+        if isinstance(node, k.Apply) and node.op == "exp2" and node.math == "fast":
+            return rewritten(node, _distance)
         if _is(node, "add"):
             return _over_indices(node) or node
         if not _is(node, "mul"):
@@ -61,6 +65,17 @@ def _over_indices(node: object) -> k.Expr | None:
             if any(isinstance(arg, k.Element) for arg in first.args):
                 return k.Apply("fma", (*first.args, second), F32)
     return None
+
+
+def _distance(node: object) -> object:
+    """A multiply-add of a distance of indices, that of the thread first."""
+    if isinstance(node, k.Apply) and node.op == "fma" and node.math == "fast":
+        distance, factor, rest = node.args
+        if _is(distance, "add") and _of_indices(distance) and isinstance(factor, k.Local):
+            assert isinstance(distance, k.Apply)
+            own, inside = distance.args
+            return k.Apply("fma", (inside, factor, k.Apply("fma", (own, factor, rest), F32)), F32)
+    return node
 
 
 def _of_indices(node: k.Expr) -> bool:

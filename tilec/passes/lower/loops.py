@@ -95,7 +95,8 @@ class Structure:
         if whole is not None and interior is not None:
             end = bounds[1] if own is None else self._least(bounds[1], trips, f"{name}_whole_own")
             ranges = (trips, bounds[0], end)
-            context.out += _three_loops(name, ranges, interior, whole, tuple(body), op.span)
+            loops = _three_loops(name, ranges, interior, whole, tuple(body), op.span)
+            context.out += loops[:-1] if interior.end == op.trips else loops
         elif self.roles is not None:
             context.out.append(self.roles.trips_of(op, name, trips, tuple(body)))
         else:
@@ -141,12 +142,13 @@ class Structure:
     ) -> tuple[tuple[k.Op, ...], tuple[k.Op, ...]]:
         """The body of the trips that need no masks, and that of the others."""
         context = self.context
-        facts, holds = context.facts, context.holds
+        facts, holds, all_there = context.facts, context.holds, context.whole
         bodies: list[tuple[k.Op, ...]] = []
         for whole in (True, False):
             if whole:
                 context.facts = facts.knowing(interior.trips, interior.positive)
                 context.holds = holds | interior.holds
+                context.whole = all_there | interior.whole
             outer, context.out = context.out, []
             words = set(context.names.used)
             places = dict(context.fragments), dict(context.scalars), dict(context.value_names)
@@ -158,7 +160,7 @@ class Structure:
             context.names.used = words | context.lasting_names()
             bodies.append(tuple(context.out))
             context.out = outer
-            context.facts, context.holds = facts, holds
+            context.facts, context.holds, context.whole = facts, holds, all_there
         return bodies[0], bodies[1]
 
     def _carried_variable(self, carried: t.Carried, unfilled: bool) -> k.Fragment:

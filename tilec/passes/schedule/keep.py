@@ -22,10 +22,11 @@ from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, F32
 from tilec.ir.facts import Facts
 from tilec.ir.rescaled import LARGEST_FACTOR, Rescaling
+from tilec.ir.symbolic import Var
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import substitute
 from tilec.passes.schedule.clone import Numbers
-from tilec.passes.schedule.rising import rises
+from tilec.passes.schedule.rising import begins_late, trend
 from tilec.passes.uses import Definitions, operands
 
 MOST_WORDS = 160
@@ -33,7 +34,7 @@ MOST_WORDS = 160
 what the rare branch reads stays beside them, and with more of them some are spilled (ptxas 13.0: none at 160, 4 to 20 bytes at 168 and
 176)."""
 
-_PURE = (t.Elementwise, t.Cast, t.Rearrange, t.Reduce, t.Full, t.Constant)
+_PURE = (t.Elementwise, t.Cast, t.Fill, t.Rearrange, t.Reduce, t.Full, t.Constant)
 
 
 class _Refused(Exception):
@@ -46,9 +47,10 @@ def keep_references(
     numbers: Numbers,
     facts: Facts,
     origin: Mapping[int, int],
+    turned: frozenset[Var] = frozenset(),
 ) -> tuple[t.Block, bool]:
     """The block with references kept in the rotated loops of `found`, which holds ids of before they were rotated; says whether any
-    was."""
+    was. `turned`: indices of loops that run backwards, whose masks begin where the program's end."""
     ops: list[t.Op] = []
     done = False
     definitions = Definitions.of(block)
@@ -57,8 +59,12 @@ def keep_references(
             assert isinstance(op, t.For)
             before = numbers.next
             try:
-                kept = _Loop(op, rescaling, numbers, origin)
-                if rises(kept.weight.tile, op, definitions, facts) or kept.words() > MOST_WORDS:
+                kept = _Loop(op, rescaling, numbers, origin, definitions)
+                tile = kept.weight.tile
+                rises = trend(tile, op, definitions, facts) > 0
+                if op.index not in turned:
+                    rises |= begins_late(tile, op, definitions, facts)
+                if rises or kept.words() > MOST_WORDS:
                     raise _Refused
                 head, op = kept.kept()
             except _Refused:
@@ -87,9 +93,15 @@ class _Loop:
     """One rotated loop."""
 
     def __init__(
-        self, loop: t.For, rescaling: Rescaling, numbers: Numbers, origin: Mapping[int, int]
+        self,
+        loop: t.For,
+        rescaling: Rescaling,
+        numbers: Numbers,
+        origin: Mapping[int, int],
+        definitions: Definitions,
     ):
         self.loop, self.rescaling, self.numbers, self.origin = loop, rescaling, numbers, origin
+        self.definitions = definitions
         self.made = {v.id: op for op in loop.body.ops for v in op.outs}
         running = [c for c in loop.carried if origin.get(c.next.id) == rescaling.reference]
         if len(running) != 1:
@@ -105,6 +117,8 @@ class _Loop:
         self.usual: dict[int, t.Value | None] = {self.running.next.id: self.running.entry}
         """what values are while the reference stays; None: 1"""
         self.ops: list[t.Op] = []
+        self.head: list[t.Op] = []
+        """what stands in front of the loop"""
 
     def words(self) -> int:
         """Registers of sums, tile and packed operand in a thread; 4 bytes each, of 64 rows on 128 threads. Raises _Refused where an axis
@@ -192,8 +206,7 @@ class _Loop:
         if op is weight.op:
             spread = weight.spread
             bound = self._like(self.ops, spread.out, t.Rearrange, arg=kept, axes=spread.axes)
-            args = (weight.tile, weight.factor, bound)
-            argument = self._like(self.ops, weight.op.args[0], t.Elementwise, op="fma", args=args)
+            argument = self._argument(weight.tile, weight.factor, bound)
             out = self.numbers.fresh(value)
             self.ops.append(replace(weight.op, outs=(out,), args=(argument,)))
             return out
@@ -213,13 +226,74 @@ class _Loop:
         self.ops.append(replace(substitute(op, known), outs=(out,)))
         return out
 
+    def _argument(self, tile: t.Value, factor: t.Value, bound: t.Value) -> t.Value:
+        """`tile * factor + bound`, one multiply-add for each term of the tile: numbers that all elements share become one."""
+        op = self.made.get(tile.id)
+        if isinstance(op, t.Elementwise) and op.op == "where" and self._is_none(op.args[2]):
+            inner = self._argument(op.args[1], factor, bound)
+            args = (op.args[0], inner, op.args[2])
+            return self._like(self.ops, tile, t.Elementwise, op="where", args=args)
+        if isinstance(op, t.Fill) and self._is_none(op.value) and self._shared(op.arg) is not None:
+            inner = self._argument(op.arg, factor, bound)
+            filled = replace(self.numbers.fresh(tile), name="")
+            self.ops.append(replace(op, outs=(filled,), arg=inner))
+            return filled
+        if isinstance(op, t.Elementwise) and op.op == "add":
+            for distance, other in (op.args, op.args[::-1]):
+                if self._is_distance(distance):
+                    return self._argument(other, factor, self._argument(distance, factor, bound))
+        shared = self._shared(tile)
+        if shared is not None:
+            tile, number = shared
+            args2 = (self._in_front(number), factor)
+            factor = self._like(self.head, number, t.Elementwise, op="mul", args=args2)
+        args = (tile, factor, bound)
+        return self._like(self.ops, tile, t.Elementwise, op="fma", args=args)
+
+    def _shared(self, tile: t.Value) -> tuple[t.Value, t.Value] | None:
+        """The tile and the number, known in front of the loop, that a tile is the product of."""
+        op = self.made.get(tile.id)
+        if isinstance(op, t.Elementwise) and op.op == "mul" and tile.type.dtype == F32:
+            for number, other in (op.args, op.args[::-1]):
+                if not number.type.rank and self._is_known(number):
+                    return other, number
+        return None
+
+    def _is_known(self, number: t.Value) -> bool:
+        """Whether a number may be made in front of the loop."""
+        op = self.made.get(number.id)
+        known = isinstance(op, t.Scalar | t.Constant | t.Elementwise | t.Cast | None)
+        return known and all(map(self._is_known, operands(op) if op is not None else ()))
+
+    def _in_front(self, number: t.Value) -> t.Value:
+        """A number, made in front of the loop."""
+        op = self.made.get(number.id)
+        if op is None:
+            return number
+        parts = {v.id: self._in_front(v) for v in operands(op)}
+        out = self.numbers.fresh(number)
+        self.head.append(replace(substitute(op, parts), outs=(out,)))
+        return out
+
+    def _is_distance(self, tile: t.Value) -> bool:
+        """Whether a tile is the product of a number and of what counts indices."""
+        shared = self._shared(tile)
+        cast = self.made.get(shared[0].id) if shared is not None else None
+        return isinstance(cast, t.Cast) and cast.arg.type.dtype.is_integer
+
+    def _is_none(self, value: t.Value) -> bool:
+        """Whether a value is -inf, which a positive factor and a number leave as it is."""
+        op = self.definitions.defining.get(value.id)
+        while isinstance(op, t.Full):
+            op = self.definitions.defining.get(op.value.id)
+        return isinstance(op, t.Constant) and op.value == -math.inf
+
     # ---- the loop
 
     def kept(self) -> tuple[list[t.Op], t.For]:
         """The ops in front of the loop, and the loop. Raises _Refused."""
         loop, running = self.loop, self.running
-        head: list[t.Op] = []
-        initial = self._kept(running.initial, head)
+        initial = self._kept(running.initial, self.head)
         entry = self.numbers.fresh(initial)
         asked = self._late(entry)
         then = [op for op in loop.body.ops if op.outs and op.outs[0].id in self.moving]
@@ -253,7 +327,7 @@ class _Loop:
         )
         outs = tuple(c.result for c in carried)
         body = t.Block((*rest, branch))
-        return head, replace(loop, outs=outs, carried=tuple(carried), body=body)
+        return self.head, replace(loop, outs=outs, carried=tuple(carried), body=body)
 
     def _late(self, kept: t.Value) -> t.Value:
         """For each row whether the reference has to move. Raises _Refused where no sum says."""

@@ -24,6 +24,12 @@ from tilec.lazy_dataclass import dataclass
 from tilec.passes.schedule.clone import Cloner, Numbers
 from tilec.passes.uses import Definitions, all_ops, operands, syms_of
 
+PLAIN = (
+    t.Load, t.Elementwise, t.Cast, t.Bitcast, t.Rearrange, t.Fill, t.Full, t.Iota, t.Constant, t.FromSym, t.Scalar, t.Survivor,
+    t.Reduce, t.Dot,
+)  # fmt: skip
+"""Ops that a loop may be made of whose trips are taken apart."""
+
 
 @dataclass
 class _Parts:
@@ -59,11 +65,7 @@ def _parts(loop: t.For, facts: Facts) -> _Parts | None:
     """The parts of a loop that can be rotated, None for others."""
     body = loop.body.ops
     dots = [op for op in all_ops(loop.body) if isinstance(op, t.Dot)]
-    plain = (
-        t.Load, t.Elementwise, t.Cast, t.Bitcast, t.Rearrange, t.Fill, t.Full, t.Iota, t.Constant, t.FromSym, t.Scalar, t.Survivor,
-        t.Reduce, t.Dot,
-    )  # fmt: skip
-    if len(dots) < 2 or not all(isinstance(op, plain) for op in body):
+    if len(dots) < 2 or not all(isinstance(op, PLAIN) for op in body):
         return None
     never_empty = facts.prove_nonnegative(loop.trips - 1)
     if not never_empty and any(isinstance(op, t.Load) and not op.out.type.rank for op in body):

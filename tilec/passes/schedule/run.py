@@ -7,7 +7,9 @@ from dataclasses import field, replace
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.rescaled import rescaled_operands, rescalings
+from tilec.ir.symbolic import Var
 from tilec.lazy_dataclass import dataclass
+from tilec.passes.schedule.backwards import run_backwards
 from tilec.passes.schedule.clone import Numbers
 from tilec.passes.schedule.exponent import fold_exponents
 from tilec.passes.schedule.keep import keep_references
@@ -31,7 +33,7 @@ class Scheduled:
 
 
 def schedule(program: t.Program, nest: t.Nest) -> Scheduled:
-    """Filter trips, fold exponentials, defer sums, rotate loops, keep references, put rows first."""
+    """Filter trips, fold exponentials, defer sums, run loops backwards, rotate them, keep references, put rows first."""
     numbers = Numbers(program.nests)
     origin: dict[int, int] = {}
     steps: list[str] = []
@@ -48,11 +50,15 @@ def schedule(program: t.Program, nest: t.Nest) -> Scheduled:
         nest, folded = fold_exponents(program, nest, numbers)
         nest, deferred = defer_sums(nest, numbers)
         steps += ["fold_exponents"] * folded + ["defer_sums"] * deferred
-    body, rotated = rotate(nest.body, numbers, facts, origin)
+    body, turned = nest.body, frozenset[Var]()
+    if folded:
+        body, turned = run_backwards(body, rescaling, numbers, facts, origin)
+        steps += ["backwards"] * bool(turned)
+    body, rotated = rotate(body, numbers, facts, origin)
     if rotated:
         steps.append("rotate")
         if folded:
-            body, kept = keep_references(body, rescaling, numbers, facts, origin)
+            body, kept = keep_references(body, rescaling, numbers, facts, origin, turned)
             steps += ["keep_references"] * kept
         steps.append("rows_first")
         body = rows_first(body)
