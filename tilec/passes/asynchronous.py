@@ -285,6 +285,14 @@ def _departure(
             continue
         depth = CHUNK_BYTES * 8 // (CHUNK_ROWS * tensor.dtype.bits)
         whole = products.layouts[along.number].capacity % depth == 0
+        # a chunk has all that accumulators have: what pads a tile must not lie in the next one
+        for axis, found_axis, place in zip(
+            op.value.type.axes, found, (box.row, box.col), strict=True
+        ):
+            assert found_axis is not None
+            if products.layouts[found_axis.number].capacity != found_axis.capacity:
+                beyond = box.dims[place] - box.start[place] - axis.extent
+                whole &= facts.prove_nonnegative(-beyond)
         if whole and _all_present(op.value, box, facts):
             return Departure(op, depth, False, products.swapped)
     return None
