@@ -130,7 +130,7 @@ def _beside_products(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
     """Questions behind the start of the first products, of which these read nothing: answers come from memory."""
     first = next((n for n, op in enumerate(ops) if isinstance(op, a.WarpgroupCommit)), None)
     if first is None:
-        return ops
+        return _behind_copies(ops)
     before, after = list(ops[: first + 1]), list(ops[first + 1 :])
     moved: list[k.Op] = []
     for op in reversed(before):
@@ -156,6 +156,17 @@ def _beside_products(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
         *moved,
         *(op for op in after if op not in moved),
     )
+
+
+def _behind_copies(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
+    """The producer's: how many trips there are is asked behind the copies in front of its loop."""
+    result = list(ops)
+    for op in ops:
+        if isinstance(op, f.CountSurvivors):
+            place = result.index(op)
+            readers = (n for n in range(place + 1, len(result)) if _reads(result[n], op.name))
+            result.insert(next(readers, place + 1) - 1, result.pop(place))
+    return tuple(result)
 
 
 def _pruned(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
