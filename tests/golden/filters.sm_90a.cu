@@ -2520,6 +2520,17 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
       const int k_all_end = ceil_div(K, 64);
 
       // filters.tile:20  for k in range(K by 64):
+      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            acc[i_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
       int k_trips = 0;
       for (int trips_from = 0; trips_from < k_all_end; trips_from += 32) {
         const int k = trips_from + lane_id();
@@ -2536,17 +2547,6 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
       }
 
       // filters.tile:20  for k in range(K by 64):
-      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            acc[i_step][j_step][j_sub] = 0.0f;
-          }
-        }
-      }
       for (int k = 0; k < k_trips; ++k) {
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
@@ -2741,6 +2741,17 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
       const int k_all_end = ceil_div(K, 64);
 
       // filters.tile:20  for k in range(K by 64):
+      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            acc[i_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
       int k_trips = 0;
       for (int trips_from = 0; trips_from < k_all_end; trips_from += 32) {
         const int k = trips_from + lane_id();
@@ -2757,17 +2768,6 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
       }
 
       // filters.tile:20  for k in range(K by 64):
-      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            acc[i_step][j_step][j_sub] = 0.0f;
-          }
-        }
-      }
       for (int k = 0; k < k_trips; ++k) {
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
@@ -3321,6 +3321,17 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
       const int k_all_end = ceil_div(K, 64);
 
       // filters.tile:36  for k in range(K by 64):
+      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            acc[i_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
       int k_trips = 0;
       for (int trips_from = 0; trips_from < k_all_end; trips_from += 32) {
         const int k = trips_from + lane_id();
@@ -3337,17 +3348,6 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
       }
 
       // filters.tile:36  for k in range(K by 64):
-      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            acc[i_step][j_step][j_sub] = 0.0f;
-          }
-        }
-      }
       for (int k = 0; k < k_trips; ++k) {
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
@@ -3548,6 +3548,17 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
       const int k_all_end = ceil_div(K, 64);
 
       // filters.tile:36  for k in range(K by 64):
+      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            acc[i_step][j_step][j_sub] = 0.0f;
+          }
+        }
+      }
       int k_trips = 0;
       for (int trips_from = 0; trips_from < k_all_end; trips_from += 32) {
         const int k = trips_from + lane_id();
@@ -3564,17 +3575,6 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
       }
 
       // filters.tile:36  for k in range(K by 64):
-      Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            acc[i_step][j_step][j_sub] = 0.0f;
-          }
-        }
-      }
       for (int k = 0; k < k_trips; ++k) {
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
