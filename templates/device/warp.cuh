@@ -105,15 +105,19 @@ struct SurvivorWalk {
   }
   /// Whether the next 32 of so many trips have to be asked about.
   __device__ __forceinline__ bool asks(int trips) const { return left == 0 && next < trips; }
-  /// The answers for them. Those that all lie in front of number `wanted` are passed by.
-  __device__ __forceinline__ void take(uint32_t word, int wanted) {
+  /// The answers for them.
+  __device__ __forceinline__ void take(uint32_t word) {
+    left = word;
+    next += 32;
+  }
+  /// The same; if all of them lie in front of number `wanted` they are passed by.
+  __device__ __forceinline__ void pass_by(uint32_t word, int wanted) {
     if (word != 0 && number + count_bits(word) < wanted) {
       number += count_bits(word);
       at = next + highest_bit(word);
       word = 0;
     }
-    left = word;
-    next += 32;
+    take(word);
   }
   /// To the next one, if there is one.
   __device__ __forceinline__ void step() {

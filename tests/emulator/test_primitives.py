@@ -77,7 +77,7 @@ def test_a_walk_finds_every_trip_that_survives(share: float) -> None:
             f"while (walk.asks({trips})) {{\n"
             "const int at = walk.next + lane_id();\n"
             f"const bool lives = at < {trips} && load_element(alive + min_of(at, {trips - 1})) != 0;\n"
-            "walk.take(lanes_where(lives), number);\n"
+            "walk.pass_by(lanes_where(lives), number);\n"
             "}\n"
             "walk.step();\n"
             "}\n"

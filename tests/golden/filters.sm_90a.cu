@@ -2428,8 +2428,7 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
   cluster_sync();
   if (thread >= 256) {
     registers_give<40>();
-    if (thread / 32 == 8) {
-      const bool elected = lane_id() == 0;
+    if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
       const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, 128), 8) * ceil_div(ceil_div(N,
           BN), 2));
@@ -2445,15 +2444,17 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
         const int k_all_end = ceil_div(K, 64);
         int k_trips = 0;
         for (int trips_from = 0; trips_from < k_all_end; trips_from += 32) {
-          const int k = trips_from + lane_id();
-          bool trip_lives = false;
-          if (k < k_all_end) {
-            // filters.tile:21  if alive[i.start // 128, k.start // 64]:
-            const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k;
-            const bool alive_value = load_element(alive_at);
-            trip_lives = alive_value;
+          uint32_t trips_alive = 0;
+          #pragma unroll 8
+          for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
+            const int k = trips_from + trips_bit;
+            if (k < k_all_end) {
+              // filters.tile:21  if alive[i.start // 128, k.start // 64]:
+              const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k;
+              const bool alive_value = load_element(alive_at);
+              trips_alive |= static_cast<uint32_t>(alive_value) << trips_bit;
+            }
           }
-          const uint32_t trips_alive = lanes_where(trip_lives);
 
           k_trips += count_bits(trips_alive);
         }
@@ -2462,32 +2463,33 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
         for (int k = 0; k < k_trips; ++k) {
           while (k_walk.is_before(k)) {
             while (k_walk.asks(k_all_end)) {
-              const int k_3 = k_walk.next + lane_id();
-              bool trip_lives = false;
-              if (k_3 < k_all_end) {
-                // filters.tile:21  if alive[i.start // 128, k.start // 64]:
-                const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k_3;
-                const bool alive_value = load_element(alive_at);
-                trip_lives = alive_value;
+              uint32_t trips_alive = 0;
+              #pragma unroll 8
+              for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
+                const int k_2 = k_walk.next + trips_bit;
+                if (k_2 < k_all_end) {
+                  // filters.tile:21  if alive[i.start // 128, k.start // 64]:
+                  const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k_2;
+                  const bool alive_value = load_element(alive_at);
+                  trips_alive |= static_cast<uint32_t>(alive_value) << trips_bit;
+                }
               }
-              const uint32_t trips_alive = lanes_where(trip_lives);
 
               k_walk.take(trips_alive, k);
             }
             k_walk.step();
           }
           const int k_2 = k_walk.trip(k);
-          if (elected) {
-            // filters.tile:22  acc += a[i, k] @ b[k, j]
-            barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
-            barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 32768);
-            tensor_load_multicast(shared.a_tiles[a_b_ring.slot].panel(rank * 64, 0), a_map,
-                shared.a_b_full[a_b_ring.slot], 3, k_2 * 64, i_tile * 128 + rank * 64);
-            #pragma unroll
-            for (int col = 0; col < 128; col += 64) {
-              tensor_load(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
-                  shared.a_b_full[a_b_ring.slot], BN * j_tile + col, k_2 * 64);
-            }
+
+          // filters.tile:22  acc += a[i, k] @ b[k, j]
+          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
+          barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 32768);
+          tensor_load_multicast(shared.a_tiles[a_b_ring.slot].panel(rank * 64, 0), a_map,
+              shared.a_b_full[a_b_ring.slot], 3, k_2 * 64, i_tile * 128 + rank * 64);
+          #pragma unroll
+          for (int col = 0; col < 128; col += 64) {
+            tensor_load(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
+                shared.a_b_full[a_b_ring.slot], BN * j_tile + col, k_2 * 64);
           }
           a_b_ring.advance();
         }
@@ -2649,8 +2651,7 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
   cluster_sync();
   if (thread >= 256) {
     registers_give<40>();
-    if (thread / 32 == 8) {
-      const bool elected = lane_id() == 0;
+    if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
       const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, 128), 8) * ceil_div(ceil_div(N,
           BN), 2));
@@ -2666,15 +2667,17 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
         const int k_all_end = ceil_div(K, 64);
         int k_trips = 0;
         for (int trips_from = 0; trips_from < k_all_end; trips_from += 32) {
-          const int k = trips_from + lane_id();
-          bool trip_lives = false;
-          if (k < k_all_end) {
-            // filters.tile:21  if alive[i.start // 128, k.start // 64]:
-            const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k;
-            const bool alive_value = load_element(alive_at);
-            trip_lives = alive_value;
+          uint32_t trips_alive = 0;
+          #pragma unroll 8
+          for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
+            const int k = trips_from + trips_bit;
+            if (k < k_all_end) {
+              // filters.tile:21  if alive[i.start // 128, k.start // 64]:
+              const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k;
+              const bool alive_value = load_element(alive_at);
+              trips_alive |= static_cast<uint32_t>(alive_value) << trips_bit;
+            }
           }
-          const uint32_t trips_alive = lanes_where(trip_lives);
 
           k_trips += count_bits(trips_alive);
         }
@@ -2683,32 +2686,33 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
         for (int k = 0; k < k_trips; ++k) {
           while (k_walk.is_before(k)) {
             while (k_walk.asks(k_all_end)) {
-              const int k_3 = k_walk.next + lane_id();
-              bool trip_lives = false;
-              if (k_3 < k_all_end) {
-                // filters.tile:21  if alive[i.start // 128, k.start // 64]:
-                const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k_3;
-                const bool alive_value = load_element(alive_at);
-                trip_lives = alive_value;
+              uint32_t trips_alive = 0;
+              #pragma unroll 8
+              for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
+                const int k_2 = k_walk.next + trips_bit;
+                if (k_2 < k_all_end) {
+                  // filters.tile:21  if alive[i.start // 128, k.start // 64]:
+                  const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k_2;
+                  const bool alive_value = load_element(alive_at);
+                  trips_alive |= static_cast<uint32_t>(alive_value) << trips_bit;
+                }
               }
-              const uint32_t trips_alive = lanes_where(trip_lives);
 
               k_walk.take(trips_alive, k);
             }
             k_walk.step();
           }
           const int k_2 = k_walk.trip(k);
-          if (elected) {
-            // filters.tile:22  acc += a[i, k] @ b[k, j]
-            barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
-            barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 32768);
-            tensor_load_multicast(shared.a_tiles[a_b_ring.slot].panel(rank * 64, 0), a_map,
-                shared.a_b_full[a_b_ring.slot], 3, k_2 * 64, i_tile * 128 + rank * 64);
-            #pragma unroll
-            for (int col = 0; col < 128; col += 64) {
-              tensor_load(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
-                  shared.a_b_full[a_b_ring.slot], BN * j_tile + col, k_2 * 64);
-            }
+
+          // filters.tile:22  acc += a[i, k] @ b[k, j]
+          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
+          barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 32768);
+          tensor_load_multicast(shared.a_tiles[a_b_ring.slot].panel(rank * 64, 0), a_map,
+              shared.a_b_full[a_b_ring.slot], 3, k_2 * 64, i_tile * 128 + rank * 64);
+          #pragma unroll
+          for (int col = 0; col < 128; col += 64) {
+            tensor_load(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
+                shared.a_b_full[a_b_ring.slot], BN * j_tile + col, k_2 * 64);
           }
           a_b_ring.advance();
         }
@@ -3223,8 +3227,7 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
   cluster_sync();
   if (thread >= 256) {
     registers_give<40>();
-    if (thread / 32 == 8) {
-      const bool elected = lane_id() == 0;
+    if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
       const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, 128), 2), 8)
           * ceil_div(N, BN));
@@ -3242,15 +3245,17 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
         const int k_all_end = ceil_div(K, 64);
         int k_trips = 0;
         for (int trips_from = 0; trips_from < k_all_end; trips_from += 32) {
-          const int k = trips_from + lane_id();
-          bool trip_lives = false;
-          if (k < k_all_end) {
-            // filters.tile:37  if alive[k.start // 64]:
-            const bool* const alive_at = alive + k;
-            const bool alive_value = load_element(alive_at);
-            trip_lives = alive_value;
+          uint32_t trips_alive = 0;
+          #pragma unroll 8
+          for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
+            const int k = trips_from + trips_bit;
+            if (k < k_all_end) {
+              // filters.tile:37  if alive[k.start // 64]:
+              const bool* const alive_at = alive + k;
+              const bool alive_value = load_element(alive_at);
+              trips_alive |= static_cast<uint32_t>(alive_value) << trips_bit;
+            }
           }
-          const uint32_t trips_alive = lanes_where(trip_lives);
 
           k_trips += count_bits(trips_alive);
         }
@@ -3259,33 +3264,34 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
         for (int k = 0; k < k_trips; ++k) {
           while (k_walk.is_before(k)) {
             while (k_walk.asks(k_all_end)) {
-              const int k_3 = k_walk.next + lane_id();
-              bool trip_lives = false;
-              if (k_3 < k_all_end) {
-                // filters.tile:37  if alive[k.start // 64]:
-                const bool* const alive_at = alive + k_3;
-                const bool alive_value = load_element(alive_at);
-                trip_lives = alive_value;
+              uint32_t trips_alive = 0;
+              #pragma unroll 8
+              for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
+                const int k_2 = k_walk.next + trips_bit;
+                if (k_2 < k_all_end) {
+                  // filters.tile:37  if alive[k.start // 64]:
+                  const bool* const alive_at = alive + k_2;
+                  const bool alive_value = load_element(alive_at);
+                  trips_alive |= static_cast<uint32_t>(alive_value) << trips_bit;
+                }
               }
-              const uint32_t trips_alive = lanes_where(trip_lives);
 
               k_walk.take(trips_alive, k);
             }
             k_walk.step();
           }
           const int k_2 = k_walk.trip(k);
-          if (elected) {
-            // filters.tile:38  acc += a[i, k] @ b[k, j]
-            barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
-            barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 32768);
-            tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, 0), a_map,
-                shared.a_b_full[a_b_ring.slot], k_2 * 64, i_tile * 128);
-            #pragma unroll
-            for (int col = 0; col < 128; col += 64) {
-              if (col / 64 % 2 == rank) {
-                tensor_load_multicast(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
-                    shared.a_b_full[a_b_ring.slot], 3, BN * j_tile + col, k_2 * 64);
-              }
+
+          // filters.tile:38  acc += a[i, k] @ b[k, j]
+          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
+          barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 32768);
+          tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, 0), a_map,
+              shared.a_b_full[a_b_ring.slot], k_2 * 64, i_tile * 128);
+          #pragma unroll
+          for (int col = 0; col < 128; col += 64) {
+            if (col / 64 % 2 == rank) {
+              tensor_load_multicast(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
+                  shared.a_b_full[a_b_ring.slot], 3, BN * j_tile + col, k_2 * 64);
             }
           }
           a_b_ring.advance();
@@ -3450,8 +3456,7 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
   cluster_sync();
   if (thread >= 256) {
     registers_give<40>();
-    if (thread / 32 == 8) {
-      const bool elected = lane_id() == 0;
+    if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
       const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, 128), 2), 8)
           * ceil_div(N, BN));
@@ -3469,15 +3474,17 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
         const int k_all_end = ceil_div(K, 64);
         int k_trips = 0;
         for (int trips_from = 0; trips_from < k_all_end; trips_from += 32) {
-          const int k = trips_from + lane_id();
-          bool trip_lives = false;
-          if (k < k_all_end) {
-            // filters.tile:37  if alive[k.start // 64]:
-            const bool* const alive_at = alive + k;
-            const bool alive_value = load_element(alive_at);
-            trip_lives = alive_value;
+          uint32_t trips_alive = 0;
+          #pragma unroll 8
+          for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
+            const int k = trips_from + trips_bit;
+            if (k < k_all_end) {
+              // filters.tile:37  if alive[k.start // 64]:
+              const bool* const alive_at = alive + k;
+              const bool alive_value = load_element(alive_at);
+              trips_alive |= static_cast<uint32_t>(alive_value) << trips_bit;
+            }
           }
-          const uint32_t trips_alive = lanes_where(trip_lives);
 
           k_trips += count_bits(trips_alive);
         }
@@ -3486,33 +3493,34 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
         for (int k = 0; k < k_trips; ++k) {
           while (k_walk.is_before(k)) {
             while (k_walk.asks(k_all_end)) {
-              const int k_3 = k_walk.next + lane_id();
-              bool trip_lives = false;
-              if (k_3 < k_all_end) {
-                // filters.tile:37  if alive[k.start // 64]:
-                const bool* const alive_at = alive + k_3;
-                const bool alive_value = load_element(alive_at);
-                trip_lives = alive_value;
+              uint32_t trips_alive = 0;
+              #pragma unroll 8
+              for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
+                const int k_2 = k_walk.next + trips_bit;
+                if (k_2 < k_all_end) {
+                  // filters.tile:37  if alive[k.start // 64]:
+                  const bool* const alive_at = alive + k_2;
+                  const bool alive_value = load_element(alive_at);
+                  trips_alive |= static_cast<uint32_t>(alive_value) << trips_bit;
+                }
               }
-              const uint32_t trips_alive = lanes_where(trip_lives);
 
               k_walk.take(trips_alive, k);
             }
             k_walk.step();
           }
           const int k_2 = k_walk.trip(k);
-          if (elected) {
-            // filters.tile:38  acc += a[i, k] @ b[k, j]
-            barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
-            barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 32768);
-            tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, 0), a_map,
-                shared.a_b_full[a_b_ring.slot], k_2 * 64, i_tile * 128);
-            #pragma unroll
-            for (int col = 0; col < 128; col += 64) {
-              if (col / 64 % 2 == rank) {
-                tensor_load_multicast(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
-                    shared.a_b_full[a_b_ring.slot], 3, BN * j_tile + col, k_2 * 64);
-              }
+
+          // filters.tile:38  acc += a[i, k] @ b[k, j]
+          barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
+          barrier_arrive_expect(shared.a_b_full[a_b_ring.slot], 32768);
+          tensor_load(shared.a_tiles[a_b_ring.slot].panel(0, 0), a_map,
+              shared.a_b_full[a_b_ring.slot], k_2 * 64, i_tile * 128);
+          #pragma unroll
+          for (int col = 0; col < 128; col += 64) {
+            if (col / 64 % 2 == rank) {
+              tensor_load_multicast(shared.b_tiles[a_b_ring.slot].panel(0, col), b_map,
+                  shared.a_b_full[a_b_ring.slot], 3, BN * j_tile + col, k_2 * 64);
             }
           }
           a_b_ring.advance();

@@ -199,16 +199,13 @@ def drawn_loop(
         kept = []
     if op.draws:
         total = render.sym(product(tuple(d.trips for d in kernel.grid))).at(4)
-        drawn, item = f"draw_item({tickets.counter})", "following"
-        if tickets.together:
-            drawn, item = f"elected ? {drawn} : 0", "uniform_int(following)"
         return [
             *kept,
-            f"int following = {drawn};",
+            f"int following = draw_item({tickets.counter});",
             "for (;;) {",
-            f"const int item = {item};",
+            "const int item = following;",
             f"if (item >= {total}) break;",
-            f"following = {drawn};",
+            f"following = draw_item({tickets.counter});",
             *lines,
         ]
     ring = tickets.ring

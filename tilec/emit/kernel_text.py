@@ -34,7 +34,7 @@ _SYNTAX: dict[str, Any] = {
 }
 _FAMILIES = ("scalars", "copies", "products", "asynchronous", "exchanges", "structure", "filters")
 _NESTED = (
-    k.TileLoop, k.Elements, k.Loop, k.IfUniform, w.IfWhole, k.IfAnyLane, a.Instances, e.InstanceQueue, a.Roles, a.Elected, f.Question,
+    k.TileLoop, k.Elements, k.Loop, k.IfUniform, w.IfWhole, k.IfAnyLane, a.Instances, e.InstanceQueue, a.Roles, f.Question,
 )  # fmt: skip
 """Ops with others in them, whose macros are given the text of those."""
 
@@ -140,7 +140,7 @@ class KernelWriter:
                 head, rest = _split_head(op.body)
                 axis = next((a for a in self._axes or () if a.vectorised), None)
                 text = macro(op, self, axis, self.block(head), self.block(rest))
-            case k.Loop() | a.Elected() | f.Question():
+            case k.Loop() | f.Question():
                 text = macro(op, self, self.block(op.body))
             case k.IfUniform() | w.IfWhole() | k.IfAnyLane():
                 text = macro(op, self, self.block(op.then), self.block(op.otherwise))

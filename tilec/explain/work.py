@@ -129,8 +129,6 @@ class Counter:
                 self.block(op.body, replace(place, scope=None))
             case f.Question():
                 self.filtered = True
-            case a.Elected():
-                self.block(op.body, place)
             case w.IfWhole():
                 self.block(op.then, place)  # all vectors but a row's first and last
             case _:

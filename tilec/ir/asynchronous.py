@@ -358,21 +358,13 @@ SHARES = "_shares"
 @dataclass(frozen=True)
 class Tickets:
     """How numbers of instances get to a CTA's roles: `counter` in memory, from which the producer draws them, `numbers` in shared memory, a ring
-    of them, and its barriers. `together`: as in Roles."""
+    of them, and its barriers."""
 
     counter: str
     numbers: str
     ring: str
     full: str
     free: str
-    together: bool = False
-
-
-@dataclass(frozen=True)
-class Elected(Op):
-    """What one thread of the producer's warp does."""
-
-    body: tuple[Op, ...]
 
 
 @dataclass(frozen=True)
@@ -407,8 +399,7 @@ class Instances(Op):
 @dataclass(frozen=True)
 class Roles(Op):
     """One elected thread behind the consumers does `producer`, the first `consumers` threads do `consumer`, each with as many
-    registers. `ahead` is done by the first thread behind the consumers while others set the barriers, for this CTA's first instance.
-    `together`: the warp of that thread does `producer`, and the thread what stands in `Elected`."""
+    registers. `ahead` is done by the first thread behind the consumers while others set the barriers, for this CTA's first instance."""
 
     consumers: int
     producer_registers: int
@@ -416,7 +407,6 @@ class Roles(Op):
     producer: tuple[Op, ...]
     consumer: tuple[Op, ...]
     ahead: tuple[Op, ...] = ()
-    together: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:

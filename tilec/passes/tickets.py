@@ -34,9 +34,7 @@ def run(kernel: k.Kernel, counter: str) -> k.Kernel:
     taken |= {b.name for b in kernel.barriers}
     stem = next(s for s in ("item", "item_2", "item_3") if not any(s in name for name in taken))
     ring = f"{stem}_ring"
-    tickets = a.Tickets(
-        counter, f"{stem}_numbers", ring, f"{stem}_full", f"{stem}_free", roles.together
-    )
+    tickets = a.Tickets(counter, f"{stem}_numbers", ring, f"{stem}_full", f"{stem}_free")
     tell = a.TellInstance(tickets)
     both = replace(
         roles,

@@ -85,8 +85,6 @@ class Roles:
                 a.Barrier(context.names.unique(f"{ring[:-5]}_free"), channel.slots, warps),
             ]
         self.peers = peers
-        self.together = any(isinstance(op, t.Survivors) for op in all_ops(context.nest.body))
-        """whether the producer is a warp, whose lanes ask which trips survive"""
         self.sums = SharedSums(context, form.split) if form.split is not None else None
         self.leaving: Leaving | None = None
         if form.departure is not None:
@@ -112,9 +110,9 @@ class Roles:
         scalars, names = dict(context.scalars), dict(context.value_names)
         words = set(context.names.used)
         context.limits.append({})
-        context.producing = True
+        context.one_thread = True
         self._walk(nest.body)
-        context.producing = False
+        context.one_thread = False
         context.limits.pop()
         body, context.out = where_alive(context, walked(tuple(context.out))), outer
         context.scalars, context.value_names = scalars, names
@@ -172,7 +170,6 @@ class Roles:
         ring = self.rings[channel]
         full = self._barrier(channel, free=False)
         span = site.loads[-1].span
-        outer, context.out = context.out, []
         context.out += [
             a.BarrierWait(self._barrier(channel, free=True), ring, span=span),
             a.BarrierExpect(full, ring, channel.bytes, span=span),
@@ -183,8 +180,6 @@ class Roles:
             zip(site.operands, site.loads, strict=True), key=lambda x: x[1].out.id not in streamed
         ):
             self._copy(self.buffers[operand.source.id], load, ring, full)
-        copies, context.out = tuple(context.out), outer
-        context.out += [a.Elected(copies)] if self.together else copies
         context.out.append(a.RingAdvance(ring))
 
     def share_of(self, buffer: a.PanelBuffer, load: t.Load) -> tuple[a.Share, int]:

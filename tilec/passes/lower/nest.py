@@ -221,7 +221,9 @@ class _Statements:
             case t.Survivors():
                 lower_survivors(context, op)
             case t.Survivor():
-                lower_survivor(context, op)
+                looped = any(isinstance(x, k.Loop) for x in context.out)
+                behind = not context.one_thread and (looped or self.structure.depth > 0)
+                lower_survivor(context, op, behind)
             case t.For():
                 self.structure.loop(op)
             case t.If():

@@ -25,7 +25,6 @@ def with_roles(
         _rotated(producer, roles),
         _rotated(roles.consumer(kernel.body), roles),
         first,
-        roles.together,
     )
     sharing, split = form.sharing, form.split
     digit = roles.context.var_names[sharing.digit] if sharing else ""

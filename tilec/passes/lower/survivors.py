@@ -30,18 +30,19 @@ def lower_survivors(context: Context, op: t.Survivors) -> None:
     name = context.names.unique(op.out.name or "trips")
     walk = context.names.unique(f"{op.survives.inputs[0].name or 'trip'}_walk")
     context.filters[op.out.id] = (op, walk)
-    if context.producing:
+    if context.one_thread:
         context.out.append(f.SurvivorWalk(walk, span=op.span))
     _count(context, op, name, op.trips)
     context.bind_scalar(op.out, k.Local(name, I32))
 
 
-def lower_survivor(context: Context, op: t.Survivor) -> None:
-    """The trip's number."""
+def lower_survivor(context: Context, op: t.Survivor, behind: bool) -> None:
+    """The trip's number. `behind`: other trips have been asked about in front of a loop, whose registers what those have in common with this
+    one would take."""
     source, walk = context.filters[op.of.id]
     number = context.index(op.number)
     name = context.names.unique(op.out.name or "trip")
-    trips, at, body, condition = _question(context, source, source.trips)
+    trips, at, body, condition = _question(context, source, source.trips, behind)
     context.out.append(
         f.SeekSurvivor(
             name=name,
@@ -51,6 +52,7 @@ def lower_survivor(context: Context, op: t.Survivor) -> None:
             at=at,
             body=body,
             condition=condition,
+            by_lanes=not context.one_thread,
             span=op.span,
         )
     )
@@ -67,15 +69,17 @@ def _count(context: Context, op: t.Survivors, name: str, end: Sym) -> None:
             at=at,
             body=body,
             condition=condition,
+            by_lanes=not context.one_thread,
             span=op.span,
         )
     )
 
 
 def _question(
-    context: Context, op: t.Survivors, end: Sym
+    context: Context, op: t.Survivors, end: Sym, anew: bool = False
 ) -> tuple[k.Expr, str, tuple[k.Op, ...], k.Expr]:
-    """The trips in question, the variable of a trip, the ops that the answer is made of, and the answer."""
+    """The trips in question, the variable of a trip, the ops that the answer is made of, and the answer. `anew`: of sizes that nothing before
+    was made of."""
     trips = context.limit(end, f"{op.survives.inputs[0].name or 'trip'}_all")
     words = set(context.names.used)
     outer, context.out = context.out, []
@@ -83,13 +87,24 @@ def _question(
     (asked,) = op.survives.inputs
     at = context.names.unique(asked.name or "trip")
     context.bind_scalar(asked, k.Local(at, I32))
+    renames = context.renames
+    again = _again(context) if anew else {}
+    context.renames = {**renames, **{v: Sym.of(Var(x, "local")) for v, x in again.items()}}
     for inner in op.survives.body.ops:
         context.lower_scalar(inner)
     condition = context.scalar(op.survives.outputs[0])
+    context.renames = renames
     context.limits.pop()
     body, context.out = tuple(context.out), outer
+    read = [v for v, x in again.items() if _reads((body, condition), x)]
+    body = (*(f.Again(again[v], context.index(Sym.of(v))) for v in read), *body)
     context.names.used = words
     return trips, at, body, condition
+
+
+def _again(context: Context) -> dict[Var, str]:
+    """Other names of the sizes."""
+    return {v: context.names.unique(f"{v.name}_again") for v in context.program.dims}
 
 
 def with_counts(context: Context, interior: Interior) -> Interior:
@@ -123,7 +138,7 @@ def with_counts(context: Context, interior: Interior) -> Interior:
 
 def walked(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
     """A role's ops, without numbers of trips that nothing reads; what seeks others has a walk. What can waits for memory beside a product."""
-    return _with_walks(_beside_products(_pruned(ops)), frozenset())
+    return _with_walks(_beside_products(_pruned(ops)), frozenset(), {})
 
 
 def _beside_products(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
@@ -186,8 +201,13 @@ def _pruned(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
     return tuple(result)
 
 
-def _with_walks(ops: tuple[k.Op, ...], known: frozenset[str]) -> tuple[k.Op, ...]:
-    """Ops behind the declarations of the walks `known`: a loop has those that its own trips go on with in front of it."""
+def _with_walks(
+    ops: tuple[k.Op, ...], known: frozenset[str], begun: dict[str, k.Expr | None]
+) -> tuple[k.Op, ...]:
+    """Ops behind the declarations of the walks `known`: a loop has those that its own trips go on with in front of it. `begun`: of a loop's
+    trips, the numbers at which walks stand in front of the first one, None where they stand in front of all."""
+    before = dict(begun)
+    unmoved: set[str] = set()
     result: list[k.Op] = []
     reached: dict[str, k.Expr] = {}
     declared: set[str] = set()
@@ -195,30 +215,69 @@ def _with_walks(ops: tuple[k.Op, ...], known: frozenset[str]) -> tuple[k.Op, ...
         match op:
             case f.SurvivorWalk():
                 known |= {op.name}
+                unmoved.add(op.name)
             case f.SeekSurvivor():
                 op = replace(
-                    op, alone=op.walk not in known, there=_is_there(op.number, reached.get(op.walk))
+                    op,
+                    alone=op.walk not in known,
+                    there=_is_there(op.number, reached.get(op.walk)),
+                    follows=op.walk in before and _follows(op.number, before.pop(op.walk)),
                 )
-                if not op.there:
+                if not op.there and not op.alone:
                     reached[op.walk] = op.number
             case k.Loop():
                 sought = [x.walk for x in op.body if isinstance(x, f.SeekSurvivor)]
                 fresh = [walk for walk in dict.fromkeys(sought) if walk not in known]
                 result += [f.SurvivorWalk(w, w in declared, span=op.span) for w in fresh]
                 declared |= set(fresh)
-                op = replace(op, body=_with_walks(op.body, known | set(fresh)))
+                begun = dict.fromkeys((*sorted(unmoved), *fresh)) | reached
+                for walk in sorted(begun):
+                    # of a walk that goes on several times in a trip nobody knows where the next one finds it
+                    if op.first is not None or op.step != 1 or _moves(op.body, walk) != 1:
+                        del begun[walk]
+                op = replace(op, body=_with_walks(op.body, known | set(fresh), begun))
                 reached.clear()
+                unmoved.clear()
             case k.IfUniform():
                 op = replace(
                     op,
-                    then=_with_walks(op.then, known),
-                    otherwise=_with_walks(op.otherwise, known),
+                    then=_with_walks(op.then, known, {}),
+                    otherwise=_with_walks(op.otherwise, known, {}),
                 )
                 reached.clear()
+                unmoved.clear()
+                before = {}
             case _:
                 pass
         result.append(op)
     return tuple(result)
+
+
+def _moves(ops: tuple[k.Op, ...], walk: str) -> int:
+    """How often a walk goes on in a trip of a loop."""
+    total = 0
+    reached: k.Expr | None = None
+    for op in ops:
+        if isinstance(op, f.SeekSurvivor) and op.walk == walk:
+            if not _is_there(op.number, reached):
+                total, reached = total + 1, op.number
+        elif _reads(op, walk):
+            total += 2
+    return total
+
+
+def _follows(number: k.Expr, before: k.Expr | None) -> bool:
+    """Whether a number of a loop's trips, which it counts from 0, is the next one in each of them; `before`: the one in front of its first trip,
+    None: none."""
+    if not isinstance(number, k.Index) or len(number.sym.variables) != 1:
+        return False
+    (index,) = number.sym.variables
+    ahead = (number.sym - Sym.of(index)).constant
+    if index.kind != "trip" or ahead is None:
+        return False
+    if before is None:
+        return ahead == 0
+    return isinstance(before, k.Literal_) and before.value == ahead - 1
 
 
 def _is_there(number: k.Expr, reached: k.Expr | None) -> bool:
