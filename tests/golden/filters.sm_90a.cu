@@ -485,15 +485,19 @@ struct SurvivorWalk {
   }
   /// Whether the next 32 of so many trips have to be asked about.
   __device__ __forceinline__ bool asks(int trips) const { return left == 0 && next < trips; }
-  /// The answers for them. Those that all lie in front of number `wanted` are passed by.
-  __device__ __forceinline__ void take(uint32_t word, int wanted) {
+  /// The answers for them.
+  __device__ __forceinline__ void take(uint32_t word) {
+    left = word;
+    next += 32;
+  }
+  /// The same; if all of them lie in front of number `wanted` they are passed by.
+  __device__ __forceinline__ void pass_by(uint32_t word, int wanted) {
     if (word != 0 && number + count_bits(word) < wanted) {
       number += count_bits(word);
       at = next + highest_bit(word);
       word = 0;
     }
-    left = word;
-    next += 32;
+    take(word);
   }
   /// To the next one, if there is one.
   __device__ __forceinline__ void step() {
@@ -2447,13 +2451,13 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
           uint32_t trips_alive = 0;
           #pragma unroll 8
           for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
-            const int k = trips_from + trips_bit;
-            if (k < k_all_end) {
-              // filters.tile:21  if alive[i.start // 128, k.start // 64]:
-              const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k;
-              const bool alive_value = load_element(alive_at);
-              trips_alive |= static_cast<uint32_t>(alive_value) << trips_bit;
-            }
+            const int k = min_of(trips_from + trips_bit, k_all_end - 1);
+
+            // filters.tile:21  if alive[i.start // 128, k.start // 64]:
+            const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k;
+            const bool alive_value = load_element(alive_at);
+            trips_alive |= static_cast<uint32_t>(trips_from + trips_bit < k_all_end
+                && alive_value) << trips_bit;
           }
 
           k_trips += count_bits(trips_alive);
@@ -2461,25 +2465,23 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
 
         // filters.tile:20  for k in range(K by 64):
         for (int k = 0; k < k_trips; ++k) {
-          while (k_walk.is_before(k)) {
-            while (k_walk.asks(k_all_end)) {
-              uint32_t trips_alive = 0;
-              #pragma unroll 8
-              for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
-                const int k_2 = k_walk.next + trips_bit;
-                if (k_2 < k_all_end) {
-                  // filters.tile:21  if alive[i.start // 128, k.start // 64]:
-                  const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k_2;
-                  const bool alive_value = load_element(alive_at);
-                  trips_alive |= static_cast<uint32_t>(alive_value) << trips_bit;
-                }
-              }
+          while (k_walk.asks(k_all_end)) {
+            uint32_t trips_alive = 0;
+            #pragma unroll 8
+            for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
+              const int k_3 = min_of(k_walk.next + trips_bit, k_all_end - 1);
 
-              k_walk.take(trips_alive, k);
+              // filters.tile:21  if alive[i.start // 128, k.start // 64]:
+              const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k_3;
+              const bool alive_value = load_element(alive_at);
+              trips_alive |= static_cast<uint32_t>(k_walk.next + trips_bit < k_all_end
+                  && alive_value) << trips_bit;
             }
-            k_walk.step();
+
+            k_walk.take(trips_alive);
           }
-          const int k_2 = k_walk.trip(k);
+          k_walk.step();
+          const int k_2 = max_of(k_walk.at, 0);
 
           // filters.tile:22  acc += a[i, k] @ b[k, j]
           barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
@@ -2535,15 +2537,12 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
       }
       int k_trips = 0;
       for (int trips_from = 0; trips_from < k_all_end; trips_from += 32) {
-        const int k = trips_from + lane_id();
-        bool trip_lives = false;
-        if (k < k_all_end) {
-          // filters.tile:21  if alive[i.start // 128, k.start // 64]:
-          const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k;
-          const bool alive_value = load_element(alive_at);
-          trip_lives = alive_value;
-        }
-        const uint32_t trips_alive = lanes_where(trip_lives);
+        const int k = min_of(trips_from + lane_id(), k_all_end - 1);
+
+        // filters.tile:21  if alive[i.start // 128, k.start // 64]:
+        const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k;
+        const bool alive_value = load_element(alive_at);
+        const uint32_t trips_alive = lanes_where(trips_from + lane_id() < k_all_end && alive_value);
 
         k_trips += count_bits(trips_alive);
       }
@@ -2670,13 +2669,13 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
           uint32_t trips_alive = 0;
           #pragma unroll 8
           for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
-            const int k = trips_from + trips_bit;
-            if (k < k_all_end) {
-              // filters.tile:21  if alive[i.start // 128, k.start // 64]:
-              const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k;
-              const bool alive_value = load_element(alive_at);
-              trips_alive |= static_cast<uint32_t>(alive_value) << trips_bit;
-            }
+            const int k = min_of(trips_from + trips_bit, k_all_end - 1);
+
+            // filters.tile:21  if alive[i.start // 128, k.start // 64]:
+            const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k;
+            const bool alive_value = load_element(alive_at);
+            trips_alive |= static_cast<uint32_t>(trips_from + trips_bit < k_all_end
+                && alive_value) << trips_bit;
           }
 
           k_trips += count_bits(trips_alive);
@@ -2684,25 +2683,23 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
 
         // filters.tile:20  for k in range(K by 64):
         for (int k = 0; k < k_trips; ++k) {
-          while (k_walk.is_before(k)) {
-            while (k_walk.asks(k_all_end)) {
-              uint32_t trips_alive = 0;
-              #pragma unroll 8
-              for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
-                const int k_2 = k_walk.next + trips_bit;
-                if (k_2 < k_all_end) {
-                  // filters.tile:21  if alive[i.start // 128, k.start // 64]:
-                  const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k_2;
-                  const bool alive_value = load_element(alive_at);
-                  trips_alive |= static_cast<uint32_t>(alive_value) << trips_bit;
-                }
-              }
+          while (k_walk.asks(k_all_end)) {
+            uint32_t trips_alive = 0;
+            #pragma unroll 8
+            for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
+              const int k_3 = min_of(k_walk.next + trips_bit, k_all_end - 1);
 
-              k_walk.take(trips_alive, k);
+              // filters.tile:21  if alive[i.start // 128, k.start // 64]:
+              const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k_3;
+              const bool alive_value = load_element(alive_at);
+              trips_alive |= static_cast<uint32_t>(k_walk.next + trips_bit < k_all_end
+                  && alive_value) << trips_bit;
             }
-            k_walk.step();
+
+            k_walk.take(trips_alive);
           }
-          const int k_2 = k_walk.trip(k);
+          k_walk.step();
+          const int k_2 = max_of(k_walk.at, 0);
 
           // filters.tile:22  acc += a[i, k] @ b[k, j]
           barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
@@ -2758,15 +2755,12 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
       }
       int k_trips = 0;
       for (int trips_from = 0; trips_from < k_all_end; trips_from += 32) {
-        const int k = trips_from + lane_id();
-        bool trip_lives = false;
-        if (k < k_all_end) {
-          // filters.tile:21  if alive[i.start // 128, k.start // 64]:
-          const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k;
-          const bool alive_value = load_element(alive_at);
-          trip_lives = alive_value;
-        }
-        const uint32_t trips_alive = lanes_where(trip_lives);
+        const int k = min_of(trips_from + lane_id(), k_all_end - 1);
+
+        // filters.tile:21  if alive[i.start // 128, k.start // 64]:
+        const bool* const alive_at = alive + int64_t{i_tile} * ceil_div(K, 64) + k;
+        const bool alive_value = load_element(alive_at);
+        const uint32_t trips_alive = lanes_where(trips_from + lane_id() < k_all_end && alive_value);
 
         k_trips += count_bits(trips_alive);
       }
@@ -3248,13 +3242,13 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
           uint32_t trips_alive = 0;
           #pragma unroll 8
           for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
-            const int k = trips_from + trips_bit;
-            if (k < k_all_end) {
-              // filters.tile:37  if alive[k.start // 64]:
-              const bool* const alive_at = alive + k;
-              const bool alive_value = load_element(alive_at);
-              trips_alive |= static_cast<uint32_t>(alive_value) << trips_bit;
-            }
+            const int k = min_of(trips_from + trips_bit, k_all_end - 1);
+
+            // filters.tile:37  if alive[k.start // 64]:
+            const bool* const alive_at = alive + k;
+            const bool alive_value = load_element(alive_at);
+            trips_alive |= static_cast<uint32_t>(trips_from + trips_bit < k_all_end
+                && alive_value) << trips_bit;
           }
 
           k_trips += count_bits(trips_alive);
@@ -3262,25 +3256,23 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
 
         // filters.tile:36  for k in range(K by 64):
         for (int k = 0; k < k_trips; ++k) {
-          while (k_walk.is_before(k)) {
-            while (k_walk.asks(k_all_end)) {
-              uint32_t trips_alive = 0;
-              #pragma unroll 8
-              for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
-                const int k_2 = k_walk.next + trips_bit;
-                if (k_2 < k_all_end) {
-                  // filters.tile:37  if alive[k.start // 64]:
-                  const bool* const alive_at = alive + k_2;
-                  const bool alive_value = load_element(alive_at);
-                  trips_alive |= static_cast<uint32_t>(alive_value) << trips_bit;
-                }
-              }
+          while (k_walk.asks(k_all_end)) {
+            uint32_t trips_alive = 0;
+            #pragma unroll 8
+            for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
+              const int k_3 = min_of(k_walk.next + trips_bit, k_all_end - 1);
 
-              k_walk.take(trips_alive, k);
+              // filters.tile:37  if alive[k.start // 64]:
+              const bool* const alive_at = alive + k_3;
+              const bool alive_value = load_element(alive_at);
+              trips_alive |= static_cast<uint32_t>(k_walk.next + trips_bit < k_all_end
+                  && alive_value) << trips_bit;
             }
-            k_walk.step();
+
+            k_walk.take(trips_alive);
           }
-          const int k_2 = k_walk.trip(k);
+          k_walk.step();
+          const int k_2 = max_of(k_walk.at, 0);
 
           // filters.tile:38  acc += a[i, k] @ b[k, j]
           barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
@@ -3340,15 +3332,12 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
       }
       int k_trips = 0;
       for (int trips_from = 0; trips_from < k_all_end; trips_from += 32) {
-        const int k = trips_from + lane_id();
-        bool trip_lives = false;
-        if (k < k_all_end) {
-          // filters.tile:37  if alive[k.start // 64]:
-          const bool* const alive_at = alive + k;
-          const bool alive_value = load_element(alive_at);
-          trip_lives = alive_value;
-        }
-        const uint32_t trips_alive = lanes_where(trip_lives);
+        const int k = min_of(trips_from + lane_id(), k_all_end - 1);
+
+        // filters.tile:37  if alive[k.start // 64]:
+        const bool* const alive_at = alive + k;
+        const bool alive_value = load_element(alive_at);
+        const uint32_t trips_alive = lanes_where(trips_from + lane_id() < k_all_end && alive_value);
 
         k_trips += count_bits(trips_alive);
       }
@@ -3477,13 +3466,13 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
           uint32_t trips_alive = 0;
           #pragma unroll 8
           for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
-            const int k = trips_from + trips_bit;
-            if (k < k_all_end) {
-              // filters.tile:37  if alive[k.start // 64]:
-              const bool* const alive_at = alive + k;
-              const bool alive_value = load_element(alive_at);
-              trips_alive |= static_cast<uint32_t>(alive_value) << trips_bit;
-            }
+            const int k = min_of(trips_from + trips_bit, k_all_end - 1);
+
+            // filters.tile:37  if alive[k.start // 64]:
+            const bool* const alive_at = alive + k;
+            const bool alive_value = load_element(alive_at);
+            trips_alive |= static_cast<uint32_t>(trips_from + trips_bit < k_all_end
+                && alive_value) << trips_bit;
           }
 
           k_trips += count_bits(trips_alive);
@@ -3491,25 +3480,23 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
 
         // filters.tile:36  for k in range(K by 64):
         for (int k = 0; k < k_trips; ++k) {
-          while (k_walk.is_before(k)) {
-            while (k_walk.asks(k_all_end)) {
-              uint32_t trips_alive = 0;
-              #pragma unroll 8
-              for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
-                const int k_2 = k_walk.next + trips_bit;
-                if (k_2 < k_all_end) {
-                  // filters.tile:37  if alive[k.start // 64]:
-                  const bool* const alive_at = alive + k_2;
-                  const bool alive_value = load_element(alive_at);
-                  trips_alive |= static_cast<uint32_t>(alive_value) << trips_bit;
-                }
-              }
+          while (k_walk.asks(k_all_end)) {
+            uint32_t trips_alive = 0;
+            #pragma unroll 8
+            for (int trips_bit = 0; trips_bit < 32; ++trips_bit) {
+              const int k_3 = min_of(k_walk.next + trips_bit, k_all_end - 1);
 
-              k_walk.take(trips_alive, k);
+              // filters.tile:37  if alive[k.start // 64]:
+              const bool* const alive_at = alive + k_3;
+              const bool alive_value = load_element(alive_at);
+              trips_alive |= static_cast<uint32_t>(k_walk.next + trips_bit < k_all_end
+                  && alive_value) << trips_bit;
             }
-            k_walk.step();
+
+            k_walk.take(trips_alive);
           }
-          const int k_2 = k_walk.trip(k);
+          k_walk.step();
+          const int k_2 = max_of(k_walk.at, 0);
 
           // filters.tile:38  acc += a[i, k] @ b[k, j]
           barrier_wait(shared.a_b_free[a_b_ring.slot], a_b_ring.parity);
@@ -3569,15 +3556,12 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
       }
       int k_trips = 0;
       for (int trips_from = 0; trips_from < k_all_end; trips_from += 32) {
-        const int k = trips_from + lane_id();
-        bool trip_lives = false;
-        if (k < k_all_end) {
-          // filters.tile:37  if alive[k.start // 64]:
-          const bool* const alive_at = alive + k;
-          const bool alive_value = load_element(alive_at);
-          trip_lives = alive_value;
-        }
-        const uint32_t trips_alive = lanes_where(trip_lives);
+        const int k = min_of(trips_from + lane_id(), k_all_end - 1);
+
+        // filters.tile:37  if alive[k.start // 64]:
+        const bool* const alive_at = alive + k;
+        const bool alive_value = load_element(alive_at);
+        const uint32_t trips_alive = lanes_where(trips_from + lane_id() < k_all_end && alive_value);
 
         k_trips += count_bits(trips_alive);
       }
