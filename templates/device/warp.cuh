@@ -62,6 +62,77 @@ __device__ __forceinline__ T uniform_int(T x) {
 }
 //@ end
 
+//@ primitive lanes_where includes <cstdint>
+/// The lanes of the warp in which x holds, as bits.
+[[maybe_unused]] __device__ __forceinline__ uint32_t lanes_where(bool x) {
+  return __ballot_sync(0xffffffffu, x);
+}
+//@ end
+
+//@ primitive count_bits includes <cstdint>
+/// How many bits are set.
+[[maybe_unused]] __device__ __forceinline__ int count_bits(uint32_t x) { return __popc(x); }
+//@ end
+
+//@ primitive lowest_bit includes <cstdint>
+/// The place of the lowest bit that is set; there is one.
+[[maybe_unused]] __device__ __forceinline__ int lowest_bit(uint32_t x) {
+  return __ffs(static_cast<int>(x)) - 1;
+}
+//@ end
+
+//@ primitive highest_bit includes <cstdint>
+/// The place of the highest bit that is set; there is one.
+[[maybe_unused]] __device__ __forceinline__ int highest_bit(uint32_t x) {
+  return 31 - __clz(static_cast<int>(x));
+}
+//@ end
+
+//@ primitive SurvivorWalk needs count_bits lowest_bit highest_bit max_of includes <cstdint>
+/// Where a walk of the trips that survive a filter stands. What follows of 32 trips is in `left`, a
+/// bit for each that survives; the next trip that nobody has asked about is `next`.
+struct SurvivorWalk {
+  int number = -1;
+  int at = -1;
+  int before = -1;
+  int next = 0;
+  uint32_t left = 0;
+
+  /// Whether the walk has to go on to number `wanted`; what lies more than one behind begins anew.
+  [[maybe_unused]] __device__ __forceinline__ bool is_before(int wanted) {
+    if (wanted < number - 1) *this = SurvivorWalk();
+    return number < wanted;
+  }
+  /// Whether the next 32 of so many trips have to be asked about.
+  [[maybe_unused]] __device__ __forceinline__ bool asks(int trips) const { return left == 0 && next < trips; }
+  /// The answers for them.
+  [[maybe_unused]] __device__ __forceinline__ void take(uint32_t word) {
+    left = word;
+    next += 32;
+  }
+  /// The same; if all of them lie in front of number `wanted` they are passed by.
+  [[maybe_unused]] __device__ __forceinline__ void pass_by(uint32_t word, int wanted) {
+    if (word != 0 && number + count_bits(word) < wanted) {
+      number += count_bits(word);
+      at = next + highest_bit(word);
+      word = 0;
+    }
+    take(word);
+  }
+  /// To the next one, if there is one.
+  [[maybe_unused]] __device__ __forceinline__ void step() {
+    before = at;
+    if (left != 0) at = next - 32 + lowest_bit(left);
+    left &= left - 1;
+    ++number;
+  }
+  /// The trip of the one that the walk stands at, or of the one before.
+  [[maybe_unused]] __device__ __forceinline__ int trip(int wanted) const {
+    return max_of(wanted < number ? before : at, 0);
+  }
+};
+//@ end
+
 //@ primitive seldom
 /// Stands in a branch that is seldom taken: the compiler does not compute what is in it beforehand.
 [[maybe_unused]] __device__ __forceinline__ void seldom() { asm volatile(""); }

@@ -141,6 +141,24 @@ inline void __syncwarp(uint32_t mask = ~0u, int line = __builtin_LINE()) {
 inline bool any_lane(bool x, int line = __builtin_LINE()) { return __any_sync(~0u, x, line) != 0; }
 //@ end
 
+//@ primitive lanes_where needs warp_builtins
+inline uint32_t lanes_where(bool x, int line = __builtin_LINE()) {
+  return __ballot_sync(~0u, x, line);
+}
+//@ end
+
+//@ primitive count_bits
+inline int count_bits(uint32_t x) { return __builtin_popcount(x); }
+//@ end
+
+//@ primitive highest_bit
+inline int highest_bit(uint32_t x) { return 31 - __builtin_clz(x); }
+//@ end
+
+//@ primitive lowest_bit
+inline int lowest_bit(uint32_t x) { return __builtin_ctz(x); }
+//@ end
+
 //@ primitive seldom
 inline void seldom() {}
 //@ end

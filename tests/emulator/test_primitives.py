@@ -37,6 +37,57 @@ def test_every_block_follows_what_it_needs() -> None:
 # ---- lanes
 
 
+def test_votes_and_bits() -> None:
+    x = np.array([0, 1, -1, 0x40000000, 0x00F0, -(2**31), 3, 5] * 4, np.int32)
+    votes, counts, low, high = (np.zeros_like(x) for _ in range(4))
+    body = (
+        "const int32_t* xs, int32_t* votes, int32_t* counts, int32_t* low, int32_t* high\n"
+        "const int32_t x = load_element(xs + threadIdx.x);\n"
+        "const uint32_t bits = static_cast<uint32_t>(x);\n"
+        "store_element(votes + threadIdx.x, static_cast<int32_t>(lanes_where(x > 2)));\n"
+        "store_element(counts + threadIdx.x, count_bits(bits));\n"
+        "store_element(low + threadIdx.x, bits == 0 ? -1 : lowest_bit(bits));\n"
+        "store_element(high + threadIdx.x, bits == 0 ? -1 : highest_bit(bits));"
+    )
+    run(body, x, votes, counts, low, high, block=32)
+    words = x.astype(np.uint32)
+    vote = sum(1 << lane for lane in range(32) if x[lane] > 2)
+    assert (votes.astype(np.uint32) == vote).all()
+    assert counts.tolist() == [int(w).bit_count() for w in words]
+    assert high.tolist() == [int(w).bit_length() - 1 for w in words]
+    assert low.tolist() == [(int(w) & -int(w)).bit_length() - 1 for w in words]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.03, 0.5, 1.0])
+def test_a_walk_finds_every_trip_that_survives(share: float) -> None:
+    """One after the other with the one before, at once, and again from the front; beyond the last one it stays inside the trips."""
+    for trips in (1, 31, 32, 33, 150):
+        alive = (np.random.default_rng(trips).random(trips) < share).astype(np.int32)
+        known = np.flatnonzero(alive).tolist()
+        wanted = [0, *(n - back for n in range(1, len(known)) for back in (0, 1))]
+        wanted += [len(known) - 1, 0, len(known) // 2, max(0, len(known) - 2), len(known) - 1]
+        numbers = np.array(wanted, np.int32)
+        found = np.full(len(wanted), -7, np.int32)
+        body = (
+            "const int32_t* alive, const int32_t* wanted, int32_t* found\n"
+            "SurvivorWalk walk;\n"
+            f"for (int n = 0; n < {len(wanted)}; ++n) {{\n"
+            "const int number = load_element(wanted + n);\n"
+            "while (walk.is_before(number)) {\n"
+            f"while (walk.asks({trips})) {{\n"
+            "const int at = walk.next + lane_id();\n"
+            f"const bool lives = at < {trips} && load_element(alive + min_of(at, {trips - 1})) != 0;\n"
+            "walk.pass_by(lanes_where(lives), number);\n"
+            "}\n"
+            "walk.step();\n"
+            "}\n"
+            "if (threadIdx.x == 0) store_element(found + n, walk.trip(number));\n"
+            "}"
+        )
+        run(body, alive, numbers, found, block=32)
+        assert [known[n] if 0 <= n < len(known) else 0 for n in wanted] == found.tolist()
+
+
 @pytest.mark.parametrize(
     ("call", "source"),
     [

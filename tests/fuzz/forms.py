@@ -356,6 +356,34 @@ def _nest_line(w: Writer) -> int:
     return max(n for n, line in enumerate(w.lines) if " in parallel(" in line)
 
 
+def _filtered(w: Writer, name: str, dim: str) -> None:
+    """In one of four loops: its whole body stands in a branch on what is the same in the whole trip, or in two."""
+    c = w.choices
+    if not c.chance(25):
+        return
+    start = f"{name}.start"
+    asked = []
+    for _ in range(1 + c.chance(30)):
+        match c.below(5):
+            case 0:
+                test = f"({start} // 8) % {c.pick(('2', '3'))} == 0"
+            case 1:
+                test = f"{start} < {w.scalar()}"
+            case 2 if w.rows:
+                row, rows = w.rows[0]
+                test = f"{w.tensor((rows, dim), 'i32')}[{row}, {start}] % 2 == 0"
+            case 3:
+                test = f"({start} + i.start) // 16 % 2 == 0"
+            case _:
+                test = f"{w.tensor((dim,), 'i32')}[{start}] % 2 == 0"
+        asked.append(f"not ({test})" if c.chance(30) else test)
+    if len(asked) > 1 and c.chance(60):
+        asked = [f"({asked[0]}) {c.pick(('and', 'or'))} ({asked[1]})"]
+    for test in asked:
+        w.line(f"if {test}:")
+        w.depth += 1
+
+
 def product(w: Writer) -> None:
     """One or two products accumulated over a walked dimension, and what is done with the sums."""
     c = w.choices
@@ -382,6 +410,7 @@ def product(w: Writer) -> None:
     bounds = w.range_over("K")
     w.line(f"for k in range({bounds} by BK):")
     w.depth = 2
+    _filtered(w, "k", "K")
     w.loops.append("k")
     shared = _operand(w, ("i", "k"), dtype, gather=True)
     if count == 2:
@@ -452,6 +481,7 @@ def chained(w: Writer) -> None:
         bounds = "0 : min(N, i.stop)"
     w.line(f"for j in range({bounds} by BN):")
     w.depth = 2
+    _filtered(w, "j", "N")
     w.loops.append("j")
     w.line(f"s = {left} @ {_operand(w, (depth, 'j'), dtype)}")
     known = [Value("s", ("i", "j"), "f32")]
@@ -521,6 +551,7 @@ def weighed(w: Writer) -> None:
         bounds = c.pick(("0 : min(N, i.stop)", "max(0, i.start - 40) : min(N, i.stop)"))
     w.line(f"for j in range({bounds} by BN):")
     w.depth = 2
+    _filtered(w, "j", "N")
     w.loops.append("j")
     score = f"{left} @ {_operand(w, (depth, 'j'), dtype)}"
     w.line(

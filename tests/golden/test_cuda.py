@@ -20,6 +20,7 @@ NOT_YET = {"E0510", "E0512", "E0513", "E0514"}
 FOR_SM_90A = {
     "attention": ("attention", {}),
     "attention_causal": ("attention", {"CAUSAL": "true"}),
+    "filters": ("../bench/filters", {}),
     "gemm": ("gemm", {}),
     "gemm_bias_relu": ("gemm_bias_relu", {}),
     "gemm_skinny": ("gemm_skinny", {}),

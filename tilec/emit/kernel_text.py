@@ -12,6 +12,7 @@ from tilec.emit.grid import drawn_loop, instance_loop, queue_loop
 from tilec.emit.types import DEVICE
 from tilec.ir import asynchronous as a
 from tilec.ir import exchanges as e
+from tilec.ir import kernel_filters as f
 from tilec.ir import kernel_ir as k
 from tilec.ir import window_ops as w
 from tilec.ir.dtypes import DType
@@ -31,9 +32,9 @@ _SYNTAX: dict[str, Any] = {
     "trim_blocks": True,
     "lstrip_blocks": True,
 }
-_FAMILIES = ("scalars", "copies", "products", "asynchronous", "exchanges", "structure")
+_FAMILIES = ("scalars", "copies", "products", "asynchronous", "exchanges", "structure", "filters")
 _NESTED = (
-    k.TileLoop, k.Elements, k.Loop, k.IfUniform, w.IfWhole, k.IfAnyLane, a.Instances, e.InstanceQueue, a.Roles,
+    k.TileLoop, k.Elements, k.Loop, k.IfUniform, w.IfWhole, k.IfAnyLane, a.Instances, e.InstanceQueue, a.Roles, f.Question,
 )  # fmt: skip
 """Ops with others in them, whose macros are given the text of those."""
 
@@ -139,7 +140,7 @@ class KernelWriter:
                 head, rest = _split_head(op.body)
                 axis = next((a for a in self._axes or () if a.vectorised), None)
                 text = macro(op, self, axis, self.block(head), self.block(rest))
-            case k.Loop():
+            case k.Loop() | f.Question():
                 text = macro(op, self, self.block(op.body))
             case k.IfUniform() | w.IfWhole() | k.IfAnyLane():
                 text = macro(op, self, self.block(op.then), self.block(op.otherwise))

@@ -9,6 +9,7 @@ from tilec.explain.addresses import Addresses, Traffic
 from tilec.explain.walk import leaves
 from tilec.ir import asynchronous as a
 from tilec.ir import exchanges as e
+from tilec.ir import kernel_filters as f
 from tilec.ir import kernel_ir as k
 from tilec.ir import window_ops as w
 from tilec.ir.atomic_ops import AtomicElement, AtomicVector
@@ -126,6 +127,8 @@ class Counter:
                 self._roles(op, place)
             case a.Instances() | e.InstanceQueue():
                 self.block(op.body, replace(place, scope=None))
+            case f.Question():
+                self.filtered = True
             case w.IfWhole():
                 self.block(op.then, place)  # all vectors but a row's first and last
             case _:

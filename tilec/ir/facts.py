@@ -11,7 +11,8 @@ from dataclasses import field
 from math import lcm
 
 from tilec.ir.symbolic import Apply, Interval, Sym, Var
-from tilec.ir.tile_ir import Block, For, HostExpr, If, Program
+from tilec.ir.tile_ir import Block, For, HostExpr, If, Program, Survivor, Survivors
+from tilec.ir.walking import variable_of
 from tilec.lazy_dataclass import dataclass
 
 LARGEST_DIM = 2**31 - 1
@@ -30,6 +31,8 @@ class Facts:
     divisors: dict[Var, int] = field(default_factory=dict)
     positive: list[Sym] = field(default_factory=list)
     trips: dict[Var, Sym] = field(default_factory=dict)
+    """of the numbers of trips, and of integers that name one"""
+    _filtered: dict[int, Sym] = field(default_factory=dict, repr=False)
     _proved: dict[Sym, bool] = field(default_factory=dict, repr=False)
 
     @staticmethod
@@ -53,6 +56,13 @@ class Facts:
             elif isinstance(op, If):
                 self._collect(op.then)
                 self._collect(op.otherwise)
+            elif isinstance(op, Survivors):
+                self.lower[variable_of(op.out)] = 0
+                self._filtered[op.out.id] = op.trips
+                for value in op.survives.inputs:
+                    self.bind_trip(variable_of(value), op.trips)
+            elif isinstance(op, Survivor):
+                self.bind_trip(variable_of(op.out), self._filtered[op.of.id])
 
     def knowing(self, trips: Mapping[Var, Sym], positive: Iterable[Sym]) -> Facts:
         """These facts, with other ends of some loops and further Syms known to be positive."""
@@ -118,13 +128,17 @@ class Facts:
                 number = self.tiles.get(var.name)
                 return (number, number) if number is not None else (1, None)
             case "trip":
-                trips = self.trips.get(var)
-                if trips is None:
-                    return 0, None
-                high = trips.bounds(self.range_of)[1]
-                return 0, None if high is None else max(0, high - 1)
+                return self._range_of_trip(self.trips.get(var))
+            case "value" if var in self.trips:
+                return self._range_of_trip(self.trips[var])
             case "scalar" | "value" | "local":
                 return self.lower.get(var), self.upper.get(var)
+
+    def _range_of_trip(self, trips: Sym | None) -> Interval:
+        if trips is None:
+            return 0, None
+        high = trips.bounds(self.range_of)[1]
+        return 0, None if high is None else max(0, high - 1)
 
     def range(self, sym: Sym) -> Interval:
         """(least, greatest) value of a polynomial by intervals."""

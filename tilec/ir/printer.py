@@ -227,6 +227,11 @@ class _Printer:
                 self.line(indent + 1, f"combine {inputs}")
                 self.block(op.combine.body, indent + 2)
                 self.line(indent + 2, f"return {' '.join(map(str, op.combine.outputs))}")
+            case ir.Survivors():
+                numbers = " ".join(map(str, op.survives.inputs))
+                self.line(indent, f"{_outs(op)}survivors {numbers} < {op.trips}", op.outs)
+                self.block(op.survives.body, indent + 1)
+                self.line(indent + 1, f"where {' '.join(map(str, op.survives.outputs))}")
             case _:
                 self.line(indent, f"{_outs(op)}{_simple(op)}", op.outs)
 
@@ -291,6 +296,8 @@ def _simple(op: ir.Op) -> str:
             return f"store {format_access(op.access)} = {op.value}"
         case ir.Atomic():
             return f"atomic_{op.op} {format_access(op.access)} {op.value}"
+        case ir.Survivor():
+            return f"survivor {op.number} of {op.of}"
         case ir.Assert():
             return f'assert {op.condition} "{op.message}"'
         case ir.Print():

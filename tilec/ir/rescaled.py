@@ -19,6 +19,7 @@ from typing import Literal
 
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import F32
+from tilec.ir.filters import flattened
 from tilec.ir.walking import all_ops, operands
 from tilec.lazy_dataclass import dataclass
 
@@ -43,11 +44,15 @@ def rescalings(nest: t.Nest) -> tuple[Rescaling, ...]:
     """The loops of a nest, as the analysis made it, that rescale and may keep an earlier trip's reference."""
     found = []
     for op in nest.body.ops:
-        if isinstance(op, t.For) and any(isinstance(x, t.Dot) for x in op.body.ops):
-            for carried in op.carried:
-                if _is_running(carried, op):
+        if not isinstance(op, t.For):
+            continue
+        # rows that no trip changes keep all that they have: a filter's branch is as if it were not there
+        loop, conditions = flattened(op)
+        if any(isinstance(x, t.Dot) for x in loop.body.ops):
+            for carried in loop.carried:
+                if _is_running(carried, loop):
                     try:
-                        found.append(_Degrees(nest, op, carried).result())
+                        found.append(_Degrees(nest, op, loop, conditions, carried).result())
                     except _ShowsError:
                         continue
     return tuple(found)
@@ -98,8 +103,16 @@ def _is_running(carried: t.Carried, loop: t.For) -> bool:
 class _Degrees:
     """The degrees of a nest's values for one running maximum."""
 
-    def __init__(self, nest: t.Nest, loop: t.For, running: t.Carried):
-        self.nest, self.loop, self.running = nest, loop, running
+    def __init__(
+        self,
+        nest: t.Nest,
+        written: t.For,
+        loop: t.For,
+        conditions: tuple[t.Value, ...],
+        running: t.Carried,
+    ):
+        self.nest, self.written, self.loop, self.running = nest, written, loop, running
+        self.conditions = conditions
         self.defining: dict[int, t.Op] = {}
         self.users: dict[int, list[t.Op]] = {}
         for op in all_ops(nest.body):
@@ -115,7 +128,7 @@ class _Degrees:
     def result(self) -> Rescaling:
         """What the loop is. Raises _ShowsError."""
         for op in self.nest.body.ops:
-            if op is self.loop:
+            if op is self.written:
                 self._loop()
             else:
                 self._op(op)
@@ -151,6 +164,8 @@ class _Degrees:
                 break
             self.degrees.update(known)
         else:
+            raise _ShowsError
+        if any(self._of(condition) not in (_FIXED, _ANY) for condition in self.conditions):
             raise _ShowsError
         for c in loop.carried:
             self.degrees[c.result.id] = self.degrees[c.entry.id]

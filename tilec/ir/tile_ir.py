@@ -450,6 +450,22 @@ class If(Op):
 
 
 @dataclass(frozen=True)
+class Survivors(Op):
+    """How many of the trips 0 … trips-1 `survives` holds for: a condition of scalars, of the trip's number."""
+
+    trips: Sym
+    survives: Region
+
+
+@dataclass(frozen=True)
+class Survivor(Op):
+    """The trip that is number `number` of those that survive, `of` the result of a Survivors. Beyond them any of its trips, 0 without one."""
+
+    number: Sym
+    of: Value
+
+
+@dataclass(frozen=True)
 class Assert(Op):
     """Fault in debug builds unless the scalar holds."""
 
@@ -493,24 +509,8 @@ class HostOp:
     """An operation on the host: arithmetic, comparison, and/or/not. Evaluated in Python and rendered to C."""
 
     op: Literal[
-        "+",
-        "-",
-        "*",
-        "/",
-        "//",
-        "%",
-        "min",
-        "max",
-        "==",
-        "!=",
-        "<",
-        "<=",
-        ">",
-        ">=",
-        "and",
-        "or",
-        "not",
-    ]
+        "+", "-", "*", "/", "//", "%", "min", "max", "==", "!=", "<", "<=", ">", ">=", "and", "or", "not",
+    ]  # fmt: skip
     args: tuple[HostExpr, ...]
 
 

@@ -12,6 +12,7 @@ from tilec.ir import tile_ir as ir
 from tilec.ir.dtypes import BOOL, F32, F64, I32, DType
 from tilec.ir.printer import format_type, print_op
 from tilec.ir.symbolic import Sym, Var
+from tilec.ir.walking import all_ops
 from tilec.source.text import Span
 
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
@@ -55,6 +56,8 @@ class _Verifier:
         self.visible: dict[int, ir.Value] = {}
         """values in scope"""
         self.trips: set[Var] = set()
+        self.filters: set[int] = set()
+        """ids of numbers of trips that survive"""
         self.op: ir.Op | None = None
 
     # ---- failure and scopes
@@ -269,6 +272,14 @@ class _Verifier:
                 self.shaped(op.outs[1], I32, kept)
             case ir.ReduceWith():
                 self.reduce_with(op)
+            case ir.Survivors():
+                self.survivors(op)
+            case ir.Survivor():
+                self.sym(op.number)
+                self.scalar(op.of, I32)
+                self.need(op.of.id in self.filters, f"{op.of} is no number of trips that survive")
+                self.results(op, 1)
+                self.shaped(op.out, I32, ())
             case _:
                 self.results(op, 1)
                 self.shaped(op.out, *self.result(op))
@@ -438,6 +449,25 @@ class _Verifier:
         kept = shape[: op.axis] + shape[op.axis + 1 :]
         for out, dtype in zip(op.outs, wanted, strict=True):
             self.shaped(out, dtype, kept)
+
+    def survivors(self, op: ir.Survivors) -> None:
+        self.sym(op.trips)
+        region = op.survives
+        with self.scope():
+            for value in region.inputs:
+                self.define(value)
+                self.scalar(value, I32)
+            self.block(region.body)
+            for inner in all_ops(region.body):
+                effects = isinstance(inner, ir.Store | ir.Atomic | ir.Print | ir.Assert)
+                self.need(not effects, "a question about a trip has an effect")
+            for value in region.outputs:
+                self.scalar(value, BOOL)
+        counts = (len(region.inputs), len(region.outputs))
+        self.need(counts == (1, 1), "a question about a trip has one number and one answer")
+        self.results(op, 1)
+        self.shaped(op.out, I32, ())
+        self.filters.add(op.out.id)
 
     def dot(self, op: ir.Dot) -> tuple[DType, tuple[Sym, ...]]:
         a, b = self.use(op.a), self.use(op.b)

@@ -240,6 +240,7 @@ def _products(variant: Mapping[str, Any]) -> Iterator[str]:
 
 
 _STEPS = {
+    "filter_trips": "a loop has the trips for which the condition around its body holds, and no others",
     "rotate": "products of a trip start before the last trip's are done (the loop is rotated)",
     "fold_exponents": "exponents are kept in units of the scale, one FMA in front of each exponential",
     "keep_references": "rows keep an earlier trip's maximum as their reference until a weight exceeds 2^8 (rounding at another scale)",

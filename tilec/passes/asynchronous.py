@@ -155,7 +155,9 @@ def plan_asynchronous(
         if isinstance(op, t.If) and any(
             isinstance(inner, t.Dot) for b in (op.then, op.otherwise) for inner in all_ops(b)
         ):
-            raise Unsuited("a product stands in a branch")
+            raise Unsuited(
+                "a product stands in a branch that is no filter of its loop, around the whole body, on what the loop does not compute"
+            )
     factors = {plan.op.a.type.dtype for plan in base.plans.values()}
     if program.math == "strict" and any(d.is_float and d.bits == 8 for d in factors):
         raise Unsuited("sums of 8-bit floats have fewer bits there than `math = strict` allows")
@@ -250,9 +252,10 @@ def plan_asynchronous(
 
 
 def _hang_on_memory(nest: t.Nest, facts: Facts) -> bool:
-    """Whether loaded numbers say which instances have anything to do, and a loop with several products how much: one takes many times as
-    long as its neighbour."""
-    if left_of(nest, facts) is None:
+    """Whether loaded numbers say which instances have anything to do, or which trips of a loop survive, and a loop with several products how
+    much: one takes many times as long as its neighbour."""
+    filtered = any(isinstance(op, t.Survivors) for op in all_ops(nest.body))
+    if left_of(nest, facts) is None and not filtered:
         return False
     loops = [op for op in all_ops(nest.body) if isinstance(op, t.For)]
     return any(sum(isinstance(inner, t.Dot) for inner in all_ops(op.body)) > 1 for op in loops)
@@ -294,7 +297,16 @@ def _departure(
         # across, a chunk's rows are 16 elements whatever its depth
         widths = CHUNK_WIDTHS[:1] if products.swapped else CHUNK_WIDTHS
         depth = next((w * 8 // bits for w in widths if columns % (w * 8 // bits) == 0), 0)
-        if depth and _all_present(op.value, box, facts):
+        whole = depth > 0
+        # a chunk has all that accumulators have: what pads a tile must not lie in the next one
+        for axis, found_axis, place in zip(
+            op.value.type.axes, found, (box.row, box.col), strict=True
+        ):
+            assert found_axis is not None
+            if products.layouts[found_axis.number].capacity != found_axis.capacity:
+                beyond = box.dims[place] - box.start[place] - axis.extent
+                whole &= facts.prove_nonnegative(-beyond)
+        if whole and _all_present(op.value, box, facts):
             return Departure(op, bits, depth, False, products.swapped)
     return None
 

@@ -205,7 +205,9 @@ def producer_scalars(channels: Iterable[Channel], definitions: Definitions) -> f
             | t.FromSym
             | t.Constant
             | t.Scalar
-            | t.Fill,
+            | t.Fill
+            | t.Survivors
+            | t.Survivor,
         ) or any(v.type.rank for v in op.outs):
             raise Unsuited("an address depends on what the loop computes")
         needed.add(id(op))

@@ -81,7 +81,8 @@ def _depends(value: t.Value, definitions: Definitions) -> set[Var]:
     waiting, seen = [value.id], {value.id}
     while waiting:
         op = definitions.defining[waiting.pop()]
-        values = [v.id for v in operands(op)]
+        # which trips survive says when a tile is read, not which tiles a row or a column has
+        values = [] if isinstance(op, t.Survivor) else [v.id for v in operands(op)]
         for sym in syms_of(op):
             found |= {v for v in sym.variables if v.kind == "trip"}
             values += [v.key for v in sym.variables if v.kind == "value"]

@@ -5,29 +5,45 @@
         …                                                the other trips keep it
 
 A comparison of tiles that are affine in their coordinates and in the trip number holds for the whole tile from or up to
-some trip; so does the presence of a whole span. `end` and `first` are Syms, floor divisions of sizes.
+some trip; so does the presence of a whole span. `end` and `first` are Syms, floor divisions of sizes. Trips that survive a filter
+are in order: conditions on them hold from or up to some number of them, which is counted in front of the loop.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
+from tilec.ir.filters import indices_of
 from tilec.ir.symbolic import Sym, Var, sym_max, sym_min
 from tilec.lazy_dataclass import dataclass
-from tilec.passes.uses import Definitions
+from tilec.passes.uses import Definitions, variable_of
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many of the trips that survive are in front of trip `end`: what stands for `var`."""
+
+    var: Var
+    of: t.Value
+    end: Sym
 
 
 @dataclass(frozen=True)
 class Interior:
     """Trips first <= n < end need no mask; `holds` are the ids of the comparisons that are true there, `whole` those of loaded tiles
-    whose spans end behind them."""
+    whose spans end behind them. Of a loop over trips that survive, `counts` are numbers of them that the bounds hang on. `trips` and
+    `positive`: what is known of variables there."""
 
     first: Sym
     end: Sym
     holds: frozenset[int]
     whole: frozenset[int] = frozenset()
+    counts: tuple[Count, ...] = ()
+    trips: Mapping[Var, Sym] = field(default_factory=dict)
+    positive: tuple[Sym, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -158,13 +174,15 @@ def find_interior(
     floor: Floor | None = None,
 ) -> Interior | None:
     """The interior of a loop, for the rows from `floor` on; None where nothing is masked or nothing can be said."""
+    indices = indices_of(loop)
+    known = set(indices)
     conditions: list[tuple[Sym, int]] = []
     loaded: set[int] = set()
     unclear: set[int] = set()
     for op in loop.body.ops:
         if isinstance(op, t.Elementwise):
             least = least_difference(op, definitions, program, floor)
-            if least is not None and loop.index in least.variables:
+            if least is not None and known & least.variables:
                 conditions.append((facts.numeric(least), op.out.id))
         if isinstance(op, t.Load):
             for term in op.access.terms:
@@ -173,30 +191,73 @@ def find_interior(
                 whole = facts.numeric(term.hi - term.start - term.extent)
                 if facts.prove_nonnegative(whole):
                     continue
-                if loop.index in term.start.variables:
+                if known & term.start.variables:
                     conditions.append((whole, op.out.id))
                     loaded.add(op.out.id)
                 else:
                     unclear.add(op.out.id)
-    first, end = [Sym.of(0)], [loop.trips]
+    bounds = {index: _Bounds() for index in indices}
     holds: set[int] = set()
     for least, number in dict.fromkeys(conditions):
-        slope = _slope(least, loop.index)
-        if slope is None or slope == 0:
+        (index, *others) = sorted(known & least.variables)
+        slope = _slope(least, index)
+        if others or slope is None or slope == 0:
             unclear.add(number)
             continue
-        rest = least.substitute(lambda v: Sym.of(0) if v == loop.index else None)
+        rest = least.substitute({index: Sym.of(0)}.get)
         if slope < 0:
             # rest - |slope| n >= 0  for  n <= rest / |slope|
-            end.append(rest // -slope + 1)
+            bounds[index].end.append(rest // -slope + 1)
         else:
-            first.append((slope - 1 - rest) // slope)
+            bounds[index].first.append((slope - 1 - rest) // slope)
         holds.add(number)
-    if len(end) == 1 and len(first) == 1:
+    if not any(b.end or b.first for b in bounds.values()):
         return None
-    begins, ends = (list(dict.fromkeys(bounds)) for bounds in (first, end))
-    there = frozenset(loaded - unclear)
-    return Interior(sym_max(begins), sym_min(ends), frozenset(holds - loaded), there)
+    own = bounds.pop(loop.index)
+    first, end = [Sym.of(0), *own.first], [loop.trips, *own.end]
+    counts: dict[tuple[int, Sym], Count] = {}
+    trips: dict[Var, Sym] = {}
+    positive: list[Sym] = []
+    for op in loop.body.ops:
+        if not isinstance(op, t.Survivor) or variable_of(op.out) not in bounds:
+            continue
+        trip = variable_of(op.out)
+        found = bounds[trip]
+        ahead = op.number - Sym.of(loop.index)
+        if not found.first and not found.end:
+            continue
+        if loop.index in ahead.variables:
+            return None
+        # a trip stands in front of another one where its number is less than there are in front of that
+        for limits, ends in ((found.first, first), (found.end, end)):
+            if limits:
+                limit = sym_max(limits) if limits is found.first else sym_min(limits)
+                count = Count(Var(f"counted{len(counts)}", "local"), op.of, limit)
+                count = counts.setdefault((op.of.id, limit), count)
+                ends.append(Sym.of(count.var) - ahead)
+        if found.end:
+            trips[trip] = sym_min(found.end)
+        positive += [Sym.of(trip) - limit + 1 for limit in found.first]
+    begins, ends = (list(dict.fromkeys(limits)) for limits in (first, end))
+    bounds_of_loop = (sym_max(begins), sym_min(ends))
+    trips[loop.index] = bounds_of_loop[1]
+    positive.append(Sym.of(loop.index) - bounds_of_loop[0] + 1)
+    return Interior(
+        *bounds_of_loop,
+        frozenset(holds - loaded),
+        frozenset(loaded - unclear),
+        tuple(counts.values()),
+        trips,
+        tuple(positive),
+    )
+
+
+@dataclass
+class _Bounds:
+    """From where on, and up to where, conditions on an index hold."""
+
+    first: list[Sym] = field(default_factory=list)
+    end: list[Sym] = field(default_factory=list)
 
 
 def _slope(sym: Sym, index: Var) -> int | None:

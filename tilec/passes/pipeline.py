@@ -1,7 +1,7 @@
 """All passes, in order, on one screen.
 
 Tile IR   topk · reindex · eliminate_dead · hoist · sink_stores · skip_dead
-          for warpgroups, and for chained products of warps: schedule (fold_exponents · defer_sums · rotate · rows_first)
+          for warpgroups, and for chained products of warps: schedule (filter_trips · fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
 Kernel IR lower · across · between · retire · synchronize · exchange · queue · slices · tickets
 Host      launch plan · decisions
@@ -220,7 +220,7 @@ def run(
                         programs.append(program)
                     launch = replace(launch, before=(*launch.before, copying[copy]))
             launches.append(launch)
-            own = None if form.program is program else form.program.tiles
+            own = None if form.program.tiles == program.tiles else form.program.tiles
             described.append(
                 partial(
                     _described,

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
+from tilec.ir.filters import indices_of
 from tilec.ir.launch import product
 from tilec.ir.symbolic import Sym, Var
 from tilec.lazy_dataclass import dataclass
@@ -65,8 +66,9 @@ class Reuse:
             for site in channel.sites:
                 for member, load in zip(channel.members, site.loads, strict=True):
                     syms = list(syms_of(load))
-                    inside = [x.index for x in site.home if isinstance(x, t.For)]
-                    if not all(_moves(syms, index) for index in inside):
+                    # trips that survive are as far apart as those of a loop at least
+                    inside = [indices_of(x) for x in site.home if isinstance(x, t.For)]
+                    if not all(any(_moves(syms, x) for x in indices) for indices in inside):
                         continue
                     others = [
                         digit.trips

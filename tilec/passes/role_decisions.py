@@ -26,7 +26,7 @@ def describe_roles(kernel: k.Kernel, steps: tuple[str, ...], dealt: bool) -> Not
     walked: Note = {
         "instances": "walked by as many CTAs as the device holds at once"
         if dealt
-        else "drawn from a counter by CTAs that stay, as memory says which have anything to do",
+        else "drawn from a counter by CTAs that stay, as memory says which have anything to do, or how much",
         "schedule": list(steps),
         "roles": {
             "producer": {

@@ -2,47 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import field
 
 from tilec.ir import tile_ir as t
-from tilec.ir.symbolic import Sym
 from tilec.ir.walking import all_ops as all_ops
 from tilec.ir.walking import index_tiles as index_tiles
 from tilec.ir.walking import operands as operands
+from tilec.ir.walking import syms_of as syms_of
+from tilec.ir.walking import variable_of as variable_of
 from tilec.lazy_dataclass import dataclass
-
-
-def syms_of(op: t.Op) -> Iterator[Sym]:
-    """The symbolic integers that an op computes with, those of its access included, nested blocks not."""
-    match op:
-        case t.FromSym():
-            yield op.sym
-        case t.Iota():
-            yield op.start
-            yield from (s for s in (op.lo, op.hi) if s is not None)
-        case t.For():
-            yield op.trips
-        case t.Full():
-            for bound in op.bounds:
-                if bound is not None:
-                    yield from _term_syms(bound)
-        case t.Load() | t.Store() | t.Atomic():
-            for term in op.access.terms:
-                yield from _term_syms(term)
-        case _:
-            pass
-
-
-def _term_syms(term: t.IndexTerm) -> Iterator[Sym]:
-    match term:
-        case t.AtScalar():
-            yield term.index
-        case t.AtSpan():
-            yield term.start
-            yield from (s for s in (term.lo, term.hi) if s is not None)
-        case _:
-            pass
 
 
 @dataclass
@@ -100,6 +68,12 @@ class Definitions:
                     for merge in op.merges:
                         self._use(merge.then, op)
                         self._use(merge.otherwise, op)
+                case t.Survivors():
+                    for value in op.survives.inputs:
+                        self._define(value, op, (*around, op))
+                    self._visit(op.survives.body, (*around, op))
+                    for value in op.survives.outputs:
+                        self._use(value, op)
                 case _:
                     pass
 

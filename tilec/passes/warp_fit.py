@@ -65,7 +65,7 @@ def plan(
 ) -> Planned:
     """A nest with its products, shared out over `warps` where the candidate does not say; `scheduled` is what stands for the nest. Raises
     TileError where its products cannot be compiled."""
-    scheduled = scheduled or Scheduled(nest)
+    scheduled = scheduled or Scheduled(nest, program)
     nest, axes = classify(program, scheduled.nest)
     form = "auto" if candidate.mma == "wgmma" else candidate.mma
     count = candidate.warps or warps

@@ -78,6 +78,7 @@ def _warpgroups(
 ) -> tuple[list[Form], str]:
     """The same of a nest as it stands; `turned`: where operands of it have been."""
     scheduled = schedule(program, nest)
+    program = scheduled.program
     snapshot("schedule", replace(program, nests=(scheduled.nest,)))
     try:
         nest, axes = classify(program, scheduled.nest)

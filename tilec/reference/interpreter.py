@@ -17,6 +17,7 @@ import numpy as np
 from tilec.forked import forked
 from tilec.ir import tile_ir as ir
 from tilec.ir.axis_groups import axis_groups
+from tilec.ir.dtypes import I32
 from tilec.ir.rescaled import rescaled_operands
 from tilec.ir.symbolic import Sym, Var
 from tilec.reference.access import Accessor
@@ -82,6 +83,8 @@ class Interpreter:
         self.observe = observe
         self.values: dict[int, Tile] = {}
         self.trips: dict[Var, int] = {}
+        self.surviving: dict[int, list[int]] = {}
+        """trips that survive, by the id of their number"""
         self.uncertain = False
         """a branch or an index of this instance hangs on a value that rounding may change"""
         for var in program.dims:
@@ -277,6 +280,16 @@ class Interpreter:
                 tile = replace(tile, error=np.full(tile.data.shape, np.inf))
             self.define(merge.result, tile)
 
+    def survivors(self, op: ir.Survivors) -> None:
+        """The trips that survive, of which only schedules speak."""
+        known: list[int] = []
+        for trip in range(self.number(op.trips)):
+            self.define(op.survives.inputs[0], self.arithmetic.number(trip, I32))
+            self.block(op.survives.body)
+            known += [trip] if self.holds(op.survives.outputs[0]) else []
+        self.surviving[op.out.id] = known
+        self.define(op.out, self.arithmetic.number(len(known), I32))
+
     def op(self, op: ir.Op) -> None:
         """One op."""
         match op:
@@ -306,6 +319,8 @@ class Interpreter:
                     self.define(value, tile)
             case ir.ReduceWith():
                 self.fold(op)
+            case ir.Survivors():
+                self.survivors(op)
             case _:
                 self.define(op.out, self.result(op))
 
@@ -371,6 +386,12 @@ class Interpreter:
                 types = (op.a.type.dtype, op.b.type.dtype, out.dtype)
                 return arithmetic.dot(
                     self.tile(op.a), self.tile(op.b), types, accumulate, op.precision
+                )
+            case ir.Survivor():
+                known = self.surviving[op.of.id]
+                number = self.number(op.number)
+                return arithmetic.number(
+                    known[number] if 0 <= number < len(known) else 0, out.dtype
                 )
             case _:
                 raise TypeError(f"no meaning for {type(op).__name__}")
@@ -497,6 +518,8 @@ def inside(block: ir.Block) -> Iterator[ir.Op]:
                 yield from inside(op.otherwise)
             case ir.ReduceWith():
                 yield from inside(op.combine.body)
+            case ir.Survivors():
+                yield from inside(op.survives.body)
             case _:
                 pass
 

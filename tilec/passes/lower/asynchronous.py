@@ -27,6 +27,7 @@ from tilec.passes.lower.parts import left_parts, load_whole, place_left, start_i
 from tilec.passes.lower.products import accumulators, products_of
 from tilec.passes.lower.questions import costs_more_later
 from tilec.passes.lower.shares import RANK, SharedSums, splits
+from tilec.passes.lower.survivors import walked
 from tilec.passes.lower.warpgroup import first_row, start_product
 from tilec.passes.products import InRegisters, Staged
 from tilec.passes.uses import Definitions, all_ops, running_sum
@@ -111,9 +112,11 @@ class Roles:
         scalars, names = dict(context.scalars), dict(context.value_names)
         words = set(context.names.used)
         context.limits.append({})
+        context.one_thread = True
         self._walk(nest.body)
+        context.one_thread = False
         context.limits.pop()
-        body, context.out = where_alive(context, tuple(context.out)), outer
+        body, context.out = where_alive(context, walked(tuple(context.out))), outer
         context.scalars, context.value_names = scalars, names
         context.names.used = words
         return (
@@ -293,7 +296,7 @@ class Roles:
         axes = list(self.context.variant.level.axes.values())
         if products_of(self.context).swapped:
             axes += self.context.extra_axes
-        body = where_alive(self.context, renewed(body, axes))
+        body = where_alive(self.context, renewed(walked(body), axes))
         if self.turns:
             before = [*before, a.Turn("begin", self.form.warpgroups)]
             after = [a.Turn("end", self.form.warpgroups), *after]

@@ -116,6 +116,10 @@ class Context:
     """reductions that share an exchange with another one, by the id of the result"""
     own_parts: dict[int, k.Fragment] = field(default_factory=dict)
     """each warp's own part of such a reduction, until the exchange"""
+    filters: dict[int, tuple[t.Survivors, str]] = field(default_factory=dict)
+    """what says which trips survive, and the walk of them, by the id of their number"""
+    one_thread: bool = False
+    """what is being emitted is done by one thread, not by whole warps"""
     walks: dict[str, int] = field(default_factory=dict)
     """how many walks have read each held fragment of narrow data"""
 

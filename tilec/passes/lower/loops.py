@@ -17,6 +17,7 @@ from tilec.passes.lower.left import is_packed, left_registers, pack_left
 from tilec.passes.lower.questions import coords_for, interior_of, is_span_loop
 from tilec.passes.lower.rings import Ring, read_beside, rings
 from tilec.passes.lower.seldom import branch_rarely
+from tilec.passes.lower.survivors import with_counts
 from tilec.passes.lower.wmma import close_sums, open_sums
 from tilec.passes.uses import operands
 from tilec.source.text import Span
@@ -96,6 +97,7 @@ class Structure:
         bounds: list[k.Expr] = []
         first_bound = len(context.out)
         if interior is not None:
+            interior = with_counts(context, interior)
             bounds = [
                 context.limit(interior.first, f"{name}_whole_from"),
                 context.limit(interior.end, f"{name}_whole"),
@@ -189,9 +191,7 @@ class Structure:
         bodies: list[tuple[k.Op, ...]] = []
         for whole in (True, False):
             if whole:
-                context.facts = facts.knowing(
-                    {op.index: interior.end}, [Sym.of(op.index) - interior.first + 1]
-                )
+                context.facts = facts.knowing(interior.trips, interior.positive)
                 context.holds = holds | interior.holds
                 context.whole = all_there | interior.whole
             outer, context.out = context.out, []

@@ -50,6 +50,7 @@ from tilec.passes.lower.roles import with_roles
 from tilec.passes.lower.scans import lower_scan
 from tilec.passes.lower.seldom import announce_joint
 from tilec.passes.lower.shares import splits
+from tilec.passes.lower.survivors import lower_survivor, lower_survivors
 from tilec.passes.lower.vectors import declare_window, load_op, store_op, vector_access
 from tilec.passes.lower.whole import hold_masked
 from tilec.passes.placement import Placement
@@ -226,6 +227,12 @@ class _Statements:
                 lower_scan(context, op)
             case t.ReduceWith():
                 lower_fold(context, op)
+            case t.Survivors():
+                lower_survivors(context, op)
+            case t.Survivor():
+                looped = any(isinstance(x, k.Loop) for x in context.out)
+                behind = not context.one_thread and (looped or self.structure.depth > 0)
+                lower_survivor(context, op, behind)
             case t.For():
                 self.structure.loop(op)
             case t.If():

@@ -169,6 +169,7 @@ def interior_of(context: Context, op: t.For, floor: Floor | None = None) -> Inte
         return None
     inside = {v.id for inner in all_ops(op.body) for v in inner.outs}
     syms = found.first.variables | found.end.variables
+    syms |= {v for count in found.counts for v in count.end.variables}
     if op.index in syms or any(v.kind == "value" and v.key in inside for v in syms):
         return None
     return found

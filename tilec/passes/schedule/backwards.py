@@ -42,6 +42,8 @@ def run_backwards(
             weights = [x for x in op.body.ops if x.outs and x.outs[0].id == rescaling.weight]
             if not weights or not all(isinstance(x, PLAIN) for x in op.body.ops):
                 continue
+            if any(isinstance(x, t.Survivor) for x in op.body.ops):
+                continue  # trips that survive a filter are found one after the other
             if trend(weights[0].outs[0], op, definitions, facts) > 0:
                 op = _backwards(op, numbers, origin)
                 turned.add(op.index)

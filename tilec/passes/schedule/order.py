@@ -67,7 +67,7 @@ def _moves(op: t.Op) -> bool:
     return isinstance(
         op,
         t.Elementwise | t.Cast | t.Bitcast | t.Rearrange | t.Fill | t.Full | t.Iota | t.Constant
-        | t.FromSym | t.Scalar | t.Reduce,
+        | t.FromSym | t.Scalar | t.Reduce | t.Survivors | t.Survivor,
     )  # fmt: skip
 
 
@@ -87,6 +87,5 @@ def _is_branch(op: t.Op) -> bool:
 
 def _is_row(op: t.Op) -> bool:
     """Whether an op makes scalars or rows from such, so that it may come first."""
-    return isinstance(op, t.Elementwise | t.Cast | t.Rearrange | t.Constant | t.Full) and all(
-        v.type.rank < 2 for v in (*op.outs, *operands(op))
-    )
+    kinds = t.Elementwise | t.Cast | t.Rearrange | t.Constant | t.Full | t.Survivor
+    return isinstance(op, kinds) and all(v.type.rank < 2 for v in (*op.outs, *operands(op)))

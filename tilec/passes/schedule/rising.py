@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
+from tilec.ir.filters import indices_of
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.interior import affine, difference_of
 from tilec.passes.uses import Definitions, operands
@@ -23,6 +24,7 @@ def trend(value: t.Value, loop: t.For, definitions: Definitions, facts: Facts) -
     """How numbers that count the loop's index move a value from one trip to the next: 1 up, -1 down, 0 not at all; 1 where that cannot be
     told."""
     known: dict[int, int] = {}
+    indices = set(indices_of(loop))
 
     def of(value: t.Value) -> int:
         if value.id not in known:
@@ -36,10 +38,11 @@ def trend(value: t.Value, loop: t.For, definitions: Definitions, facts: Facts) -
                 return 0
             case t.Cast() if op.out.type.dtype.is_float and op.arg.type.dtype.is_integer:
                 found = affine(op.arg, definitions)
-                if found is None or loop.index not in found.base.variables:
+                counted = found.base.variables & indices if found is not None else ()
+                if found is None or not counted:
                     return 0
-                step = _step(found.base, loop.index, facts)
-                return -1 if step < 0 else 1
+                steps = [_step(found.base, index, facts) for index in counted]
+                return -1 if max(steps) < 0 else 1
             case t.Elementwise():
                 return elementwise(op)
             case _:
@@ -87,14 +90,16 @@ def _either(trends: list[int]) -> int:
 def begins_late(tile: t.Value, loop: t.For, definitions: Definitions, facts: Facts) -> bool:
     """Whether a tile of scores is made by masks that hold from some index of the loop on."""
     waiting, seen = [tile.id], {tile.id}
+    indices = set(indices_of(loop))
     while waiting:
         op = definitions.defining.get(waiting.pop())
         if op is None or isinstance(op, t.Dot | t.Load | t.Reduce | t.For):
             continue
         if isinstance(op, t.Elementwise) and op.out.type.rank == 2:
             found = difference_of(op, definitions)
-            if found is not None and loop.index in found.base.variables:
-                if _step(found.base, loop.index, facts) > 0:
+            counted = found.base.variables & indices if found is not None else ()
+            if found is not None and counted:
+                if any(_step(found.base, index, facts) > 0 for index in counted):
                     return True
                 continue
         for value in operands(op):

@@ -25,7 +25,8 @@ from tilec.passes.schedule.clone import Cloner, Numbers
 from tilec.passes.uses import Definitions, all_ops, operands, syms_of
 
 PLAIN = (
-    t.Load, t.Elementwise, t.Cast, t.Bitcast, t.Rearrange, t.Fill, t.Full, t.Iota, t.Constant, t.FromSym, t.Scalar, t.Reduce, t.Dot,
+    t.Load, t.Elementwise, t.Cast, t.Bitcast, t.Rearrange, t.Fill, t.Full, t.Iota, t.Constant, t.FromSym, t.Scalar, t.Survivor,
+    t.Reduce, t.Dot,
 )  # fmt: skip
 """Ops that a loop may be made of whose trips are taken apart."""
 
@@ -72,6 +73,7 @@ def _parts(loop: t.For, facts: Facts) -> _Parts | None:
         return None  # a subscript read from memory for a trip that does not exist
     definitions = Definitions.of(t.Block(body))
     inside = {v.id: op for op in body for v in op.outs}
+    scalars = {id(op) for op in body if op.outs and not op.outs[0].type.rank}
     entries = {c.entry.id for c in loop.carried}
 
     def needs(values: list[int]) -> tuple[set[int], set[int]]:
@@ -122,7 +124,8 @@ def _parts(loop: t.For, facts: Facts) -> _Parts | None:
         found, names = needs([dot.b.id])
         if names or any(isinstance(op, t.Dot) for op in body if id(op) in found):
             return None
-        late |= found - early
+        # scalars are made again for the trip that they are of
+        late |= {n for n in found if n not in early or n in scalars}
     work: list[t.Op] = []
     for op in body:
         if id(op) in early or id(op) in updates or op in late_dots or id(op) in late:
@@ -133,11 +136,11 @@ def _parts(loop: t.For, facts: Facts) -> _Parts | None:
         if read & names_of_late or read & set(accumulators):
             return None
         work.append(op)
-    # what the late products' operands share with the work is done for both
-    shared = {id(op) for op in work}
-    if any(id(inside[v.id]) in late for op in work for v in operands(op) if v.id in inside):
+    # scalars that the late products' operands share with the work are made for both, and nothing else is shared
+    shared = needs([v.id for op in work for v in op.outs])[0] & late
+    early |= shared & scalars
+    if shared - early:
         return None
-    assert not shared & late
     for carried in loop.carried:
         if carried.entry.id in names_of_late:
             continue

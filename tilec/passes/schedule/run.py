@@ -16,6 +16,7 @@ from tilec.passes.schedule.keep import keep_references
 from tilec.passes.schedule.order import rows_first
 from tilec.passes.schedule.partial import defer_sums
 from tilec.passes.schedule.rotate import rotate
+from tilec.passes.schedule.survivors import filter_trips
 from tilec.passes.uses import all_ops
 
 
@@ -25,20 +26,28 @@ class Scheduled:
     done."""
 
     nest: t.Nest
+    program: t.Program
+    """the program that facts about the nest are facts of"""
     origin: dict[int, int] = field(default_factory=dict)
     steps: tuple[str, ...] = ()
 
 
 def schedule(program: t.Program, nest: t.Nest, warps: bool = False) -> Scheduled:
-    """Fold exponentials, defer sums, run loops backwards, rotate them, keep references, put rows first. `warps`: for products of warps, which
-    are done where they stand and have no copy engine."""
+    """Filter trips, fold exponentials, defer sums, run loops backwards, rotate them, keep references, put rows first. `warps`: for products
+    of warps, which are done where they stand and have no copy engine: a branch is one there."""
     numbers = Numbers(program.nests)
-    facts = Facts.of(program)
     origin: dict[int, int] = {}
     steps: list[str] = []
     folded = False
     # of the nest and of the program as it was analysed: the interpreter's bounds follow the latter
     allowed = rescaled_operands(program)
+    filtered = False
+    if not warps:
+        nest, filtered = filter_trips(nest, numbers)
+    if filtered:
+        program = _with(program, nest)
+        steps.append("filter_trips")
+    facts = Facts.of(program)
     rescaling = tuple(r for r in rescalings(nest) if r.operands <= allowed)
     if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
         nest, folded = fold_exponents(program, nest, numbers)
@@ -56,4 +65,11 @@ def schedule(program: t.Program, nest: t.Nest, warps: bool = False) -> Scheduled
             steps += ["keep_references"] * kept
         steps.append("rows_first")
         body = rows_first(body)
-    return Scheduled(replace(nest, body=body), origin, tuple(steps))
+    nest = replace(nest, body=body)
+    return Scheduled(nest, _with(program, nest) if filtered else program, origin, tuple(steps))
+
+
+def _with(program: t.Program, nest: t.Nest) -> t.Program:
+    """The program with a nest as it is now, which its grid names."""
+    nests = tuple(nest if known.grid == nest.grid else known for known in program.nests)
+    return replace(program, nests=nests)

@@ -84,7 +84,8 @@ CODES: dict[str, CodeEntry] = {
         "products run on the slower of the target's two paths",
         "The target multiplies by warpgroups that bulk copies feed, and something in the kernel does not suit that form: an operand "
         "that is computed or gathered, a product in a branch, `print` or `assert`, fewer than 64 rows and columns. The kernel is right, and uses "
-        "`mma.sync`.",
+        "`mma.sync`. A branch suits it where it is a filter of the loop: around the whole body, without an `else`, on a condition of indices, "
+        "parameters, and tensors that the kernel does not write.",
     ),
     "W0604": CodeEntry(
         "no tuning result holds for the architecture",
