@@ -10,10 +10,11 @@ some trip; so does the presence of a whole span. `end` and `first` are Syms, flo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import field
 
 from tilec.ir import tile_ir as t
-from tilec.ir.facts import Facts
+from tilec.ir.facts import LARGEST_DIM, Facts
 from tilec.ir.symbolic import Sym, Var, sym_max, sym_min
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.uses import Definitions
@@ -21,11 +22,12 @@ from tilec.passes.uses import Definitions
 
 @dataclass(frozen=True)
 class Interior:
-    """Trips first <= n < end need no mask; `holds` are the ids of the comparisons that are true there."""
+    """Trips first <= n < end need no mask; `holds` are the ids of the comparisons that are true there, `positive` what is known to be."""
 
     first: Sym
     end: Sym
     holds: frozenset[int]
+    positive: tuple[Sym, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,32 +101,33 @@ def difference_of(op: t.Elementwise, definitions: Definitions) -> Affine | None:
     return Affine(left.base - right.base - (1 if op.op in ("lt", "gt") else 0), total)
 
 
-def implies_presence(op: t.Elementwise, along: int, definitions: Definitions, facts: Facts) -> bool:
-    """Whether a comparison of affine tiles holds only where the coordinate of axis `along` is present, in all that is present of the
-    others: `pos >= j` is false beyond the last key, as no row that there is stands behind it."""
+def implied_presence(
+    op: t.Elementwise,
+    axes: tuple[t.Axis, ...],
+    along: int,
+    definitions: Definitions,
+    facts: Facts,
+) -> frozenset[t.Constraint]:
+    """Of what makes coordinates of a tile's axis `along` absent, what a comparison of affine tiles is false in, in all that is present of
+    its others: `pos >= j` is false beyond the last key, as no row that there is stands behind it."""
     difference = difference_of(op, definitions)
     if difference is None:
-        return False
-    axes = op.out.type.axes
-    others = [Sym.of(0)]
+        return frozenset()
+    most = difference.base
     for n, c in difference.coefficients.items():
-        if n == along or not c:
-            continue
-        if c > 0:
-            tops = [axes[n].extent - 1]
-            tops += [p.limit - 1 for p in axes[n].presence if isinstance(p, t.Below)]
-            others = [total + top * c for total in others for top in tops]
+        if n != along and c > 0:
+            ends = [p.limit for p in axes[n].presence if isinstance(p, t.Below)]
+            most = most + sym_min([axes[n].extent, *ends]) * c - c
     step = difference.coefficients.get(along, 0)
-    for constraint in axes[along].presence:
+
+    def implied(constraint: t.Constraint) -> bool:
         if isinstance(constraint, t.Below) and step == -1:
-            needs = [constraint.limit - 1 - difference.base - total for total in others]
-        elif isinstance(constraint, t.AtLeast) and step == 1:
-            needs = [-difference.base - total - constraint.limit for total in others]
-        else:
-            return False
-        if not any(facts.prove_nonnegative(need) for need in needs):
-            return False
-    return True
+            return facts.prove_nonnegative(constraint.limit - 1 - most)
+        if isinstance(constraint, t.AtLeast) and step == 1:
+            return facts.prove_nonnegative(-most - constraint.limit)
+        return False
+
+    return frozenset(c for c in axes[along].presence if implied(c))
 
 
 def least_difference(
@@ -163,17 +166,13 @@ def find_interior(
             if least is not None and loop.index in least.variables:
                 conditions.append((facts.numeric(least), op.out.id))
         if isinstance(op, t.Load):
-            for term in op.access.terms:
-                if (
-                    isinstance(term, t.AtSpan)
-                    and loop.index in term.start.variables
-                    and term.hi is not None
-                ):
-                    whole = facts.numeric(term.hi - term.start - term.extent)
-                    if not facts.prove_nonnegative(whole):
-                        conditions.append((whole, None))
+            for whole in _bounds(op, loop, facts):
+                whole = facts.numeric(whole)
+                if not facts.prove_nonnegative(whole):
+                    conditions.append((whole, None))
     first, end = [Sym.of(0)], [loop.trips]
     holds: set[int] = set()
+    inside: list[Sym] = []
     for least, number in dict.fromkeys(conditions):
         slope = _slope(least, loop.index)
         if slope is None or slope == 0:
@@ -182,13 +181,42 @@ def find_interior(
         if slope < 0:
             # rest - |slope| n >= 0  for  n <= rest / |slope|
             end.append(rest // -slope + 1)
-        else:
+        elif number is not None:
             first.append((slope - 1 - rest) // slope)
+        else:
+            inside.append(rest)
         if number is not None:
             holds.add(number)
-    if len(end) == 1 and len(first) == 1:
+    if len(end) == 1 and len(first) == 1 and not inside:
         return None
-    return Interior(sym_max(first), sym_min(end), frozenset(holds))
+    # a loop that begins in front of a tensor, where memory says so, has no trips without masks
+    known: list[Sym] = []
+    for rest in inside:
+        if not any(facts.prove_nonnegative(rest - fact + 1) for fact in known):
+            known = [f for f in known if not facts.prove_nonnegative(f - rest - 1)] + [rest + 1]
+    end += [LARGEST_DIM * sym_min([Sym.of(1), sym_max([Sym.of(0), fact])]) for fact in known]
+    return Interior(sym_max(first), sym_min(end), frozenset(holds), tuple(known))
+
+
+def _bounds(load: t.Load, loop: t.For, facts: Facts) -> Iterator[Sym]:
+    """What is >= 0 in a trip where all coordinates of a load's spans are inside of the loop's range, and of the tensor."""
+    axes = iter(load.out.type.axes)
+    for term in load.access.terms:
+        axis = None if isinstance(term, t.AtScalar) or load.access.pointwise else next(axes)
+        if not isinstance(term, t.AtSpan) or loop.index not in term.start.variables:
+            continue
+        if term.hi is not None:
+            yield term.hi - term.start - term.extent
+        for constraint in axis.presence if axis is not None else ():
+            match constraint:
+                case t.Below() if term.hi is None or not facts.prove_nonnegative(
+                    constraint.limit - term.hi + term.start
+                ):
+                    yield constraint.limit - axis.extent
+                case t.AtLeast():
+                    yield -constraint.limit
+                case _:
+                    pass
 
 
 def _slope(sym: Sym, index: Var) -> int | None:

@@ -339,6 +339,8 @@ def _asynchronous(
         return [], ""
     if not any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
         return [], ""
+    # roles go on where an instance stores nothing
+    nest = skip_dead.where_alive(nest, Facts.of(program))
     scheduled = schedule(program, nest)
     snapshot("schedule", replace(program, nests=(scheduled.nest,)))
     try:

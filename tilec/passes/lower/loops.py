@@ -144,7 +144,8 @@ class Structure:
         for whole in (True, False):
             if whole:
                 context.facts = facts.knowing(
-                    {op.index: interior.end}, [Sym.of(op.index) - interior.first + 1]
+                    {op.index: interior.end},
+                    [Sym.of(op.index) - interior.first + 1, *interior.positive],
                 )
                 context.holds = holds | interior.holds
             outer, context.out = context.out, []
