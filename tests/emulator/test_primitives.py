@@ -500,6 +500,9 @@ def test_named_barriers_order_those_who_meet() -> None:
         (132, 22, 128),
         (132, 22, 99),
         (132, 5, 100),
+        (132, 32, 64),
+        (132, 32, 40),
+        (132, 31, 48),
         (132, 1, 1),
         (7, 5, 40),
         (7, 4, 9),
@@ -515,10 +518,10 @@ def test_uneven_places_are_each_instance_once_and_even(
     body = f"""int* y
         const int worker = threadIdx.x;
         const UnevenShares shares = uneven_shares({workers}, {trips}, {others});
-        for (int turn = 0; turn < {turns}; ++turn) {{
+        for (int turn = 0, n = 0; n < {turns}; ++turn, ++n) {{
           const UnevenPlace p = uneven_place(turn, worker, {workers}, {trips}, {others}, shares);
-          store_element(y + (worker * {turns} + turn) * 2, p.trip);
-          store_element(y + (worker * {turns} + turn) * 2 + 1, p.other);
+          store_element(y + (worker * {turns} + n) * 2, p.trip);
+          store_element(y + (worker * {turns} + n) * 2 + 1, p.other);
         }}"""
     run(body, places, block=workers)
     found = places.reshape(workers, turns, 2)
