@@ -1101,6 +1101,28 @@ __device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, 
 }
 //@ end
 
+//@ primitive unfinite_outside needs PanelTile Vector load_vector widen any_lane lane_id includes <cmath>
+/// Whether a tile's rows that are not in [begin, end) have an infinity or a NaN. Each warp asks for
+/// itself, all with the same answer.
+template <class T, int kRows, int kCols>
+__device__ __forceinline__ bool unfinite_outside(PanelTile<T, kRows, kCols>& tile, int begin,
+                                                 int end) {
+  constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
+  constexpr int kChunks = kCols / kChunk;
+  const int first = begin < 0 ? 0 : begin < kRows ? begin : kRows;
+  const int last = end < first ? first : end < kRows ? end : kRows;
+  bool found = false;
+#pragma unroll 1
+  for (int n = lane_id(); n < (first + kRows - last) * kChunks; n += 32) {
+    const int row = n / kChunks < first ? n / kChunks : n / kChunks - first + last;
+    const Vector<T, kChunk> chunk = load_vector<16, kChunk>(tile.at(row, n % kChunks * kChunk));
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) found = found || !(fabsf(widen(chunk[i])) < INFINITY);
+  }
+  return any_lane(found);
+}
+//@ end
+
 //@ primitive kFirstTurn
 /// The named barrier of the first warpgroup's turn; those of the others follow.
 constexpr int kFirstTurn = 3;

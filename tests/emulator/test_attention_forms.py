@@ -159,3 +159,32 @@ def test_what_all_have_something_of_is_dealt_to_ctas_that_stay(kernel: str, unev
     assert low.producers and not any(isinstance(op, a.NextUnless) for op in ops(low.body))
     (first, *_) = [x for step in found.plan.targets[0].steps for x in step.launches]
     assert first.resident == 1 and low.grid[-1].uneven == uneven
+
+
+def test_trips_inside_of_what_memory_says_have_no_masks() -> None:
+    program = Program(PACKED, "packed", TILES)
+    (low, *_) = program.kernel.lowered["sm_90a"]
+    (roles,) = [op for op in low.body if isinstance(op, a.Roles)]
+    loops = [op for op in ops(roles.consumer) if isinstance(op, k.Loop)]
+    whole, edges = (x for x in loops if any(isinstance(y, a.WarpgroupProduct) for y in x.body))
+    masked = [sum("where" in repr(op) for op in ops(loop.body)) for loop in (whole, edges)]
+    assert masked[0] < masked[1]
+    # a sequence that begins in front of the tensor, and one that ends behind it: what is outside is absent
+    numbers = {"TOTAL": 200, "H": 1, "NSEQ1": 4, "longest": 200, "scale": 0.125}
+    ran = program.run(numbers, lengths(-70, 66, 130, 300), checked=False)  # type: ignore[arg-type]
+    assert ran.launched[-1] == "packed_kernel"
+
+
+@pytest.mark.parametrize("last", [np.inf, np.nan])
+def test_what_is_no_number_behind_a_tile_stays_there(last: float) -> None:
+    program = Program(FORMS, "window", INDEXED["window"])
+    (low, *_) = program.kernel.lowered["sm_90a"]
+    assert any(isinstance(op, a.ClearEdges) and op.beside_zeros for op in ops(low.body))
+
+    def change(arrays: Arrays) -> None:
+        arrays["v"][:, :, 128:, ::3] = last
+
+    numbers = {"B": 1, "H": 1, "S": 140, "scale": 0.125}
+    ran = program.run(numbers, change, checked=False)
+    assert ran.launched == ("window_kernel",)
+    assert np.isfinite(ran.outputs["o"][:, :, :128].astype(np.float32)).all()

@@ -274,13 +274,15 @@ class Turn(Op):
 
 @dataclass(frozen=True)
 class ClearEdges(Op):
-    """All consumers: zeros in the rows (`axis` 0) or columns (1) of a tile that are not in [begin, end), seen by products from here on."""
+    """All consumers: zeros in the rows (`axis` 0) or columns (1) of a tile that are not in [begin, end), seen by products from here on.
+    `beside_zeros`: the other operand is 0 there, so that only infinities and NaNs have to go, which each warp looks for."""
 
     tile: TileAddress
     buffer: PanelBuffer
     axis: int
     begin: Expr
     end: Expr
+    beside_zeros: bool = False
 
 
 @dataclass(frozen=True)
