@@ -112,17 +112,34 @@ INDEXED = {
     "alibi": {"D": 64, "BM": 128, "BN": 64},
     "window": {"D": 64, "BM": 128, "BN": 64, "WINDOW": 100},
 }
+KEPT = {"D": 64, "BM": 64, "BN": 64, "WINDOW": 100}
+"""All rows of a tile see a key of its first ones, so that references are kept."""
 
 
-@pytest.mark.parametrize("kernel", INDEXED)
-def test_masks_and_distances_by_indices(kernel: str) -> None:
-    program = Program(FORMS, kernel, INDEXED[kernel])
+@pytest.mark.parametrize(
+    ("kernel", "defines"), [*INDEXED.items(), ("window", KEPT), ("window", {**KEPT, "WINDOW": 30})]
+)
+def test_masks_and_distances_by_indices(kernel: str, defines: dict[str, int]) -> None:
+    program = Program(FORMS, kernel, defines)
     (low, *_) = program.kernel.lowered["sm_90a"]
     held = [op.fragment for op in ops(low.body) if isinstance(op, k.Declare)]
     assert not any(f.rep == I32 and len(f.axes) == 2 for f in held)  # a constant and a number
     for rows in (1, 65, 130, 300):
         ran = program.run({"B": 1, "H": 2, "S": rows, "scale": 0.125})
         assert ran.launched == (f"{kernel}_kernel",)
+
+
+@pytest.mark.parametrize("times", [1e30, 30.0, 1e-30])
+def test_a_first_reference_that_is_raised_shows_in_no_result(times: float) -> None:
+    """Also where scores are so large that nothing is added to a reference, or grow along the keys."""
+    program = Program(FORMS, "window", KEPT)
+
+    def change(arrays: Arrays) -> None:
+        k = arrays["k"]
+        k[:] = (k.astype(np.float32) * times * np.linspace(0, 1, k.shape[2])[:, None]).astype(k.dtype)
+
+    ran = program.run({"B": 1, "H": 1, "S": 200, "scale": 0.125}, change)
+    assert ran.launched == ("window_kernel",)
 
 
 def lengths(*ends: int) -> object:
