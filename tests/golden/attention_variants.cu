@@ -3768,10 +3768,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       }
     }
   }
-  const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM
-      * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM
-      * t_tile - lo, 0)), floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi, lo + t_tile
-      * 128 + 128))) - lo, 128)), t_tile);
+  const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile
+      + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo
+      + BM, hi) - BM * t_tile - lo, 0)), floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi,
+      lo + t_tile * 128 + 128))) - lo, 128)), floor_div(TOTAL - lo, 128)), min_of(1, max_of(0, lo
+      + 1)) * 2147483647), t_tile);
   for (int stage = 0; stage < 1; ++stage) {
     if (stage < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
         hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
@@ -3877,20 +3878,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         max_tile[t5_step] = OpMax<float>::identity();
       }
-      const int j_end = TOTAL - BN * j_tile - lo;
-      const int j_begin_end = -BN * j_tile - lo;
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el >= j_begin_end) {
-              max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
-                  tile[t5_step][j_step][j_sub]);
-            }
+            max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
+                tile[t5_step][j_step][j_sub]);
           }
         }
       }
@@ -3941,13 +3936,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el >= j_begin_end) {
-              sum_p[t5_step] += p[t5_step][j_step][j_sub];
-            }
+            sum_p[t5_step] += p[t5_step][j_step][j_sub];
           }
         }
       }
@@ -3970,13 +3961,10 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            left_wide[j_sub] = j_el < j_end && j_el >= j_begin_end ? p[t5_step][j_step][j_sub]
-                : 0.0f;
+            left_wide[j_sub] = p[t5_step][j_step][j_sub];
           }
           left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
@@ -4408,10 +4396,11 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       }
     }
   }
-  const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM
-      * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM
-      * t_tile - lo, 0)), floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi, lo + t_tile
-      * 128 + 128))) - lo, 128)), t_tile);
+  const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile
+      + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo
+      + BM, hi) - BM * t_tile - lo, 0)), floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi,
+      lo + t_tile * 128 + 128))) - lo, 128)), floor_div(TOTAL - lo, 128)), min_of(1, max_of(0, lo
+      + 1)) * 2147483647), t_tile);
   for (int stage = 0; stage < 1; ++stage) {
     if (stage < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
         hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
@@ -4521,20 +4510,14 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         max_tile[t5_step] = OpMax<float>::identity();
       }
-      const int j_end = TOTAL - BN * j_tile - lo;
-      const int j_begin_end = -BN * j_tile - lo;
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el >= j_begin_end) {
-              max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
-                  tile[t5_step][j_step][j_sub]);
-            }
+            max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
+                tile[t5_step][j_step][j_sub]);
           }
         }
       }
@@ -4585,13 +4568,9 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el >= j_begin_end) {
-              sum_p[t5_step] += p[t5_step][j_step][j_sub];
-            }
+            sum_p[t5_step] += p[t5_step][j_step][j_sub];
           }
         }
       }
@@ -4614,13 +4593,10 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            left_wide[j_sub] = j_el < j_end && j_el >= j_begin_end ? p[t5_step][j_step][j_sub]
-                : 0.0f;
+            left_wide[j_sub] = p[t5_step][j_step][j_sub];
           }
           left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
