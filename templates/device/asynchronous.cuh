@@ -1119,6 +1119,7 @@ __device__ __forceinline__ bool unfinite_outside(PanelTile<T, kRows, kCols>& til
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) found = found || !(fabsf(widen(chunk[i])) < INFINITY);
   }
+  __syncwarp();  // one lane will say that the tile has been read
   return any_lane(found);
 }
 //@ end

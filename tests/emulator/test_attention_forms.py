@@ -205,3 +205,11 @@ def test_what_is_no_number_behind_a_tile_stays_there(last: float) -> None:
     ran = program.run(numbers, change, checked=False)
     assert ran.launched == ("window_kernel",)
     assert np.isfinite(ran.outputs["o"][:, :, :128].astype(np.float32)).all()
+
+
+def test_a_tile_whose_edge_was_looked_at_is_not_overwritten_too_soon() -> None:
+    """One lane gives a slot back for all that have read it, in rings that more tiles pass than they have slots."""
+    defines = {"D": 32, "BN": 16, "CAUSAL": "true"}
+    program = Program(ROOT / "samples" / "attention.tile", "attention", defines)
+    ran = program.run({"B": 1, "H": 3, "S": 264, "T": 200, "scale": 0.125})
+    assert ran.launched == ("attention_kernel",)
