@@ -136,7 +136,8 @@ def test_a_first_reference_that_is_raised_shows_in_no_result(times: float) -> No
 
     def change(arrays: Arrays) -> None:
         k = arrays["k"]
-        k[:] = (k.astype(np.float32) * times * np.linspace(0, 1, k.shape[2])[:, None]).astype(k.dtype)
+        growing = times * np.linspace(0, 1, k.shape[2])[:, None]
+        k[:] = (k.astype(np.float32) * growing).astype(k.dtype)
 
     ran = program.run({"B": 1, "H": 1, "S": 200, "scale": 0.125}, change)
     assert ran.launched == ("window_kernel",)

@@ -233,11 +233,12 @@ class Facts:
             factor = coefficient // divisor
             slack = factor * (divisor - 1) if factor > 0 else 0
             return True if self._prove(rest + atom.args[0] * factor - slack, depth - 1) else None
-        least = rest.constant
-        if atom.op == "//" and divisor is not None and divisor > 0 < coefficient and least is not None:
-            # a // d >= n where a >= d n
-            needed = -(least // coefficient)
-            return True if self._prove(atom.args[0] - needed * divisor, depth - 1) else None
+        if atom.op == "//" and divisor is not None and divisor > 0 < coefficient:
+            # c * (a // d) + r >= 0 where a >= d * ceil(-r / c)
+            constant = rest.constant
+            if constant is not None:
+                needed = -(constant // coefficient) * divisor
+                return True if self._prove(atom.args[0] - needed, depth - 1) else None
         return None
 
     def _follows(self, sym: Sym, fact: Sym) -> bool:

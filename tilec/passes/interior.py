@@ -17,6 +17,7 @@ from tilec.ir import tile_ir as t
 from tilec.ir.facts import LARGEST_DIM, Facts
 from tilec.ir.symbolic import Sym, Var, sym_max, sym_min
 from tilec.lazy_dataclass import dataclass
+from tilec.passes.axes import term_axes
 from tilec.passes.uses import Definitions
 
 
@@ -200,14 +201,15 @@ def find_interior(
 
 def _bounds(load: t.Load, loop: t.For, facts: Facts) -> Iterator[Sym]:
     """What is >= 0 in a trip where all coordinates of a load's spans are inside of the loop's range, and of the tensor."""
-    axes = iter(load.out.type.axes)
-    for term in load.access.terms:
-        axis = None if isinstance(term, t.AtScalar) or load.access.pointwise else next(axes)
+    for term, along in zip(load.access.terms, term_axes(load.access), strict=True):
         if not isinstance(term, t.AtSpan) or loop.index not in term.start.variables:
             continue
         if term.hi is not None:
             yield term.hi - term.start - term.extent
-        for constraint in axis.presence if axis is not None else ():
+        if load.access.pointwise:
+            continue
+        axis = load.out.type.axes[along[0]]
+        for constraint in axis.presence:
             match constraint:
                 case t.Below() if term.hi is None or not facts.prove_nonnegative(
                     constraint.limit - term.hi + term.start

@@ -54,9 +54,7 @@ def rises(tile: t.Value, loop: t.For, definitions: Definitions, facts: Facts) ->
     return found
 
 
-def _all_begin(
-    difference: Affine, axes: tuple[t.Axis, ...], index: Var, facts: Facts
-) -> bool:
+def _all_begin(difference: Affine, axes: tuple[t.Axis, ...], index: Var, facts: Facts) -> bool:
     """Whether a mask is true of one column at least of each row in the trip in front of a rotated loop."""
     worst = difference.base.substitute({index: Sym.of(-1)}.get)
     for n, c in difference.coefficients.items():
