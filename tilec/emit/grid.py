@@ -64,11 +64,11 @@ def instance_loop(
     kernel: k.Kernel,
     render: Renderer,
     words: Collection[str],
-    keep: bool = True,
-    rotated: bool = False,
+    op: a.Instances,
 ) -> list[str]:
     """The head of the loop over the instances of a CTA, or of its cluster, what stands before it, and what it declares. Without
-    `keep` no register holds a divisor from one instance to the next: each makes its own. `rotated`: the places in a round rotate."""
+    `keep` no register holds a divisor from one instance to the next: each makes its own."""
+    keep, rotated = op.keep, op.rotated
     number, first, step = "item", _worker(kernel), _workers(kernel)
     walked, words, tail = _of_clusters(kernel, words)
     grid, instances = walked.grid, walked.instances
@@ -90,6 +90,10 @@ def instance_loop(
             "if (place.trip < 0) break;",
             f"const int {longest.name} = place.trip;",
         ]
+        if op.ahead:
+            before = ["int turn = 0;", f"UnevenPlace place = {_place(kernel, render)};"]
+            head = "while (place.trip >= 0) {"
+            found = found[-1:]
     else:
         lines = decode(walked, render, words, number, divisors=divisors)
         total = render.sym(instances).at(4)
@@ -109,6 +113,19 @@ def instance_loop(
         kept = [f"const IntDivisor {name} = int_divisor({of});" for name, of in divisors.items()]
         return [*kept, *prepared, *before, head, *found, *lines, *tail]
     return [*before, head, *prepared, *found, *_anew(divisors), *lines, *tail]
+
+
+def next_place(kernel: k.Kernel, render: Renderer) -> list[str]:
+    """Lines that find the next instance of an uneven grid."""
+    return ["++turn;", f"place = {_place(kernel, render)};"]
+
+
+def _place(kernel: k.Kernel, render: Renderer) -> str:
+    """The instance at place `turn` of a CTA, or of its cluster."""
+    walked = _of_clusters(kernel, ())[0]
+    counts = f"{_workers(kernel)}, {_counts(walked.grid, render)}"
+    shares = f"load_shares(shared.{kernel.grid[-1].name}{SHARES})"
+    return f"uneven_place(turn, {_worker(kernel)}, {counts}, {shares})"
 
 
 def _anew(divisors: dict[str, str]) -> list[str]:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tilec.emit.expressions import Renderer, reduction
-from tilec.emit.grid import drawn_loop, instance_loop, queue_loop
+from tilec.emit.grid import drawn_loop, instance_loop, next_place, queue_loop
 from tilec.emit.types import DEVICE
 from tilec.ir import asynchronous as a
 from tilec.ir import exchanges as e
@@ -88,6 +88,7 @@ class KernelWriter:
         self.kernel = kernel
         self._axes: tuple[k.LoopAxis, ...] | None = None
         self._last: tuple[str, int] | None = None
+        self.next_place: list[str] = []
         constants = {(axis.name, "lanes"): f"kLanes{axis.suffix}" for axis in kernel.axes}
         self.renderer = Renderer(dict(kernel.names), self._prover(facts, kernel), constants)
 
@@ -144,12 +145,13 @@ class KernelWriter:
             case k.IfUniform() | w.IfWhole() | k.IfAnyLane():
                 text = macro(op, self, self.block(op.then), self.block(op.otherwise))
             case a.Instances():
+                self.next_place = next_place(self.kernel, self.renderer) if op.ahead else []
                 inner = self.block(op.body)
                 words = set(re.findall(r"\w+", inner))
                 if op.tickets is not None:
                     lines = drawn_loop(self.kernel, self.renderer, words, op)
                 else:
-                    lines = instance_loop(self.kernel, self.renderer, words, op.keep, op.rotated)
+                    lines = instance_loop(self.kernel, self.renderer, words, op)
                 around = "\n".join(lines)
                 text = macro(op, self, around, inner)
             case e.InstanceQueue():

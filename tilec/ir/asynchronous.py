@@ -353,6 +353,11 @@ class NextUnless(Op):
     condition: Expr
 
 
+@dataclass(frozen=True)
+class NextPlace(Op):
+    """Finds the next instance of an uneven grid, of which the loop around is told `ahead`."""
+
+
 SHARES = "_shares"
 """Behind the name of an uneven loop's trip: four words of shared memory with what is the same for all places of its grid."""
 
@@ -381,13 +386,15 @@ class TellInstance(Op):
 class Instances(Op):
     """The body for each instance of the nest that falls to this CTA, or to its cluster. With `keep` registers hold what instance
     numbers are divided by from one to the next. `rotated`: a CTA's place moves on by one in each round, so that the instances with little
-    to do are not all of the same CTAs. With `tickets` those that the CTA draws: the role itself (`draws`), or its producer, which tells it."""
+    to do are not all of the same CTAs. With `tickets` those that the CTA draws: the role itself (`draws`), or its producer, which tells it.
+    `ahead`: the body finds the next one (`NextPlace`)."""
 
     body: tuple[Op, ...]
     keep: bool = True
     rotated: bool = False
     tickets: Tickets | None = None
     draws: bool = False
+    ahead: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:

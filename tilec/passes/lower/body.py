@@ -373,7 +373,8 @@ class Body(AddressBuilder):
     ) -> None:
         """Emit the walk: loads, then for each element the intermediate values and `inside` (under the guards), then `after`."""
         around = guards.vector
-        inside = self._cheaper(guards, inside)
+        walk = self._cheaper(guards, inside)
+        inside = walk.inside
         body: list[k.Op] = [*self.prelude, *(without(op, around) for op in self.loads)]
         if inside or self.elements:
             body.append(
@@ -389,13 +390,17 @@ class Body(AddressBuilder):
         whole = whole_or_cut(loop, span)
         if self.context.variant.filled and whole is loop:
             whole = edges.filled_or_not(loop)
+        if self.context.variant.asynchronous is not None:
+            whole = packed.where_scaled(whole, walk, self.context.names.unique)
         self.context.out.append(whole)
         self.context.names.release(self.local_names)
 
-    def _cheaper(self, guards: Guards, inside: list[k.Op]) -> list[k.Op]:
-        """What words and common divisors spare the lanes; returns the sink's own ops."""
+    def _cheaper(self, guards: Guards, inside: list[k.Op]) -> packed.Walk:
+        """What words and common divisors spare the lanes; returns the walk, with the sink's own ops."""
         names = self.context.names
         walk = packed.Walk(self.loads, self.elements, inside, self.context.out)
+        if self.context.prepared is not None:
+            walk.known = self.context.prepared
         form = self.context.variant.asynchronous
         # accumulators leave no registers to widen into, but those of pairs that the producer has brought
         if self.context.variant.products is None or (form is not None and form.brings):
@@ -403,7 +408,7 @@ class Body(AddressBuilder):
         packed.prepare_divisors(walk, self.axes, names.unique)
         fused.multiply_out(walk, self.local_name)
         self.loads, self.elements = walk.loads, walk.elements
-        return walk.inside
+        return walk
 
     def _nesting(self) -> tuple[k.LoopAxis, ...]:
         """The axes as the loops nest. A vector that follows the inner axis alone is needed again in each trip of the outer one, and

@@ -86,6 +86,8 @@ class Context:
     """evaluates a tile into registers"""
     holds: frozenset[int] = frozenset()
     """comparisons that are true for the whole tile in what is being emitted"""
+    prepared: dict[k.Expr | frozenset[k.Fragment], list[k.Fragment]] | None = None
+    """what walks of parts of one tile have in common (`packed.Walk.known`)"""
     renames: dict[Var, Sym] = field(default_factory=dict)
     """other names of loop numbers and scalars, while what a later trip needs is emitted"""
     limits: list[dict[Sym, k.Expr]] = field(default_factory=lambda: [{}])

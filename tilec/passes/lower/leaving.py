@@ -150,6 +150,7 @@ class Leaving:
             held = self.down.layout.steps * self.along.layout.capacity // 4
             together = self.under_way if held <= FEW_ACCUMULATORS and self.departure.bulk else 1
             chunks = range(self.blocks * self.panels)
+            context.prepared = {}
             for first in chunks[::together]:
                 sent = tuple(chunks[first : first + together])
                 for number in sent if ready is None else ():
@@ -158,6 +159,7 @@ class Leaving:
                         context, store.value, self.axes, self.fragment, store.span, False, parts
                     )
                 context.out.append(self.chunks(only=sent))
+            context.prepared = None
 
     def _parts(self, number: int) -> tuple[k.Part, ...]:
         """The steps of a chunk along rows and columns."""
