@@ -328,7 +328,8 @@ struct UnevenShares {
 }
 //@ end
 
-//@ primitive uneven_shares needs UnevenShares IntDivisor int_divisor quotient_of uneven_few uneven_section
+//@ primitive uneven_shares needs UnevenShares IntDivisor int_divisor quotient_of uneven_few
+//@ needs uneven_section
 /// What is the same for all places: `workers` share `trips` of a loop whose later trips take
 /// longer, for each of `others`.
 [[maybe_unused]] __device__ __forceinline__ UnevenShares uneven_shares(int workers, int trips,
@@ -371,12 +372,13 @@ struct UnevenPlace {
 };
 //@ end
 
-//@ primitive uneven_place needs UnevenPlace UnevenShares take_digit quotient_of uneven_few
+//@ primitive uneven_place needs UnevenPlace UnevenShares IntDivisor take_digit uneven_few
 /// The instance at place `turn` of a worker, or at the next one that has any; its trip is -1 behind
 /// the last, so that all have about the same to do. Where the others are few, they are taken in
 /// sections, of each the longest trips first, dealt to and fro. Where they are many, workers side
 /// by side read the same: each round is a long trip of one and a short trip of the next for each
-/// worker; what is left when no round is full comes one by one, the longest first, dealt to and fro.
+/// worker; what is left when no round is full comes one by one, the longest first, dealt to and
+/// fro.
 [[maybe_unused]] __device__ __forceinline__ UnevenPlace uneven_place(int& turn, int worker,
                                                                      int workers, int trips,
                                                                      int others,

@@ -1101,7 +1101,8 @@ __device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, 
 }
 //@ end
 
-//@ primitive unfinite_outside needs PanelTile Vector load_vector widen any_lane lane_id includes <cmath>
+//@ primitive unfinite_outside needs PanelTile Vector load_vector widen any_lane lane_id
+//@ includes <cmath>
 /// Whether a tile's rows that are not in [begin, end) have an infinity or a NaN. Each warp asks for
 /// itself, all with the same answer.
 template <class T, int kRows, int kCols>
