@@ -12,7 +12,7 @@ from tests.emulator.asynchronous import Arrays, Program
 from tilec.compiler import compile_file
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
-from tilec.ir.dtypes import I32
+from tilec.ir.dtypes import I32, U32
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMS = ROOT / "bench" / "attention_forms.tile"
@@ -124,6 +124,8 @@ def test_masks_and_distances_by_indices(kernel: str, defines: dict[str, int]) ->
     (low, *_) = program.kernel.lowered["sm_90a"]
     held = [op.fragment for op in ops(low.body) if isinstance(op, k.Declare)]
     assert not any(f.rep == I32 and len(f.axes) == 2 for f in held)  # a constant and a number
+    # two masks of an element are a bit of its row's word
+    assert any(f.rep == U32 for f in held) is (kernel == "window")
     for rows in (1, 65, 130, 300):
         ran = program.run({"B": 1, "H": 2, "S": rows, "scale": 0.125})
         assert ran.launched == (f"{kernel}_kernel",)

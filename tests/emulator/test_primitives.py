@@ -492,6 +492,21 @@ def test_named_barriers_order_those_who_meet() -> None:
     assert fault(named("named_barrier_sync(1, 48);"), y, block=64).code == "E0934"
 
 
+def test_bits_of_columns_are_those_that_a_bound_leaves() -> None:
+    first, count = -20, 180
+    bits = np.full((count, 2), 7, np.uint32)
+    body = f"""uint32_t* y
+        const int x = static_cast<int>(threadIdx.x) + {first};
+        store_element(y + threadIdx.x * 2, columns_upto(x));
+        store_element(y + threadIdx.x * 2 + 1, columns_from(x));"""
+    run(body, bits, block=count)
+    n = np.arange(32)
+    columns = n // 2 * 8 + n % 2
+    for x, (upto, above) in zip(range(first, first + count), bits, strict=True):
+        assert upto == sum(1 << int(b) for b in n[columns <= x])
+        assert above == sum(1 << int(b) for b in n[columns >= x])
+
+
 @pytest.mark.parametrize(
     ("workers", "trips", "others"),
     [

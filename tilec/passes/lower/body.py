@@ -28,6 +28,7 @@ from tilec.passes.lower.access import (
     in_range,
     padding,
 )
+from tilec.passes.lower.bits import visible_bit
 from tilec.passes.lower.context import Context, computable, compute_type, converted
 from tilec.passes.lower.vectors import load_op
 from tilec.passes.lower.vectors import tail_count as tail_count
@@ -177,7 +178,7 @@ class Body(AddressBuilder):
     def _elementwise(self, op: t.Elementwise, coords: Coords) -> k.Expr:
         if op.out.id in self.context.holds:
             return k.Literal_(True, BOOL)
-        compared = self._affine_comparison(op, coords)
+        compared = self._affine_comparison(op, coords) or visible_bit(self, op, coords)
         if compared is not None:
             return compared
         args: list[k.Expr] = []
