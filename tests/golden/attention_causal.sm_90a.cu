@@ -506,7 +506,8 @@ struct UnevenPlace {
 /// the last, so that all have about the same to do. Where the others are few, they are taken in
 /// sections, of each the longest trips first, dealt to and fro. Where they are many, workers side
 /// by side read the same: each round is a long trip of one and a short trip of the next for each
-/// worker; what is left when no round is full comes one by one, the longest first, dealt to and fro.
+/// worker; what is left when no round is full comes one by one, the longest first, dealt to and
+/// fro.
 [[maybe_unused]] __device__ __forceinline__ UnevenPlace uneven_place(int& turn, int worker,
                                                                      int workers, int trips,
                                                                      int others,
@@ -1800,11 +1801,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
     RingPlace<2> v_ring{0, 0};
     if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
     const IntDivisor h_trips = int_divisor(H);
-    for (int turn = 0;; ++turn) {
-      const UnevenShares i_tile_shares = load_shares(shared.i_tile_shares);
-      const UnevenPlace place = uneven_place(turn, static_cast<int>(blockIdx.x),
-          static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, i_tile_shares);
-      if (place.trip < 0) break;
+    int turn = 0;
+    UnevenPlace place = uneven_place(turn, static_cast<int>(blockIdx.x),
+        static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, load_shares(shared.i_tile_shares));
+    while (place.trip >= 0) {
       const int i_tile = place.trip;
       int instance = place.other;
       const int h = take_digit(instance, h_trips);
@@ -2820,6 +2820,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
       }
       wgmma_commit();
+      ++turn;
+      place = uneven_place(turn, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
+          ceil_div(S, BM), B * H, load_shares(shared.i_tile_shares));
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       const int size = ceil_div(min_of(BM * i_tile - S + T + BM, T), BN);
@@ -2849,6 +2852,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         by_reciprocal[i_step] = divisor_reciprocal(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
       }
+      bool scaled = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        scaled = scaled || by_scale[i_step] != 1.0f;
+      }
       wgmma_wait<0>();
       settle(acc_2);
       if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -2864,40 +2872,64 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
         v_ring.advance();
       }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      if (__builtin_expect(any_lane(scaled), 0)) {
+        seldom();
         #pragma unroll
-        for (int t8_step = 0; t8_step < 8; ++t8_step) {
-          Vector<float, kWidthT8> o_out_wide;
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-            o_out_wide[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
+          for (int t8_step = 0; t8_step < 8; ++t8_step) {
+            Vector<float, kWidthT8> o_out_wide;
+            #pragma unroll
+            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
+              o_out_wide[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
+            }
+            o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
           }
-          o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+        }
+      } else {
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int t8_step = 0; t8_step < 8; ++t8_step) {
+            Vector<float, kWidthT8> o_out_wide;
+            #pragma unroll
+            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
+              o_out_wide[t8_sub] = acc_3 * by_reciprocal[i_step];
+            }
+            o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+          }
         }
       }
-      float by_scale_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        by_scale_2[i_step] = divisor_scale(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
-      }
-      float by_reciprocal_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        by_reciprocal_2[i_step] = divisor_reciprocal(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      if (__builtin_expect(any_lane(scaled), 0)) {
+        seldom();
         #pragma unroll
-        for (int t8_step = 8; t8_step < 16; ++t8_step) {
-          Vector<float, kWidthT8> o_out_wide;
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-            o_out_wide[t8_sub] = acc_3 * by_scale_2[i_step] * by_reciprocal_2[i_step];
+          for (int t8_step = 8; t8_step < 16; ++t8_step) {
+            Vector<float, kWidthT8> o_out_wide;
+            #pragma unroll
+            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
+              o_out_wide[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
+            }
+            o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
           }
-          o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+        }
+      } else {
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int t8_step = 8; t8_step < 16; ++t8_step) {
+            Vector<float, kWidthT8> o_out_wide;
+            #pragma unroll
+            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
+              o_out_wide[t8_sub] = acc_3 * by_reciprocal[i_step];
+            }
+            o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+          }
         }
       }
       if (lane_id() == 0) bulk_wait_read<0>();
@@ -3062,11 +3094,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
     RingPlace<2> v_ring{0, 0};
     if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
     const IntDivisor h_trips = int_divisor(H);
-    for (int turn = 0;; ++turn) {
-      const UnevenShares i_tile_shares = load_shares(shared.i_tile_shares);
-      const UnevenPlace place = uneven_place(turn, static_cast<int>(blockIdx.x),
-          static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, i_tile_shares);
-      if (place.trip < 0) break;
+    int turn = 0;
+    UnevenPlace place = uneven_place(turn, static_cast<int>(blockIdx.x),
+        static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, load_shares(shared.i_tile_shares));
+    while (place.trip >= 0) {
       const int i_tile = place.trip;
       int instance = place.other;
       const int h = take_digit(instance, h_trips);
@@ -4083,6 +4114,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
       }
       wgmma_commit();
+      ++turn;
+      place = uneven_place(turn, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
+          ceil_div(S, BM), B * H, load_shares(shared.i_tile_shares));
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       const int size = ceil_div(min_of(BM * i_tile - S + T + BM, T), BN);
@@ -4110,6 +4144,11 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         by_reciprocal[i_step] = divisor_reciprocal(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
       }
+      bool scaled = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        scaled = scaled || by_scale[i_step] != 1.0f;
+      }
       wgmma_wait<0>();
       settle(acc_2);
       if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -4125,20 +4164,41 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
         v_ring.advance();
       }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const int i_at = i_first + i_step * 8;
+      if (__builtin_expect(any_lane(scaled), 0)) {
+        seldom();
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-          const int t8_at = t8_first + t8_step * 8;
-          if (i_at < i_end) {
-            Vector<float, kWidthT8> o_out;
-            #pragma unroll
-            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-              o_out[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const int i_at = i_first + i_step * 8;
+          #pragma unroll
+          for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+            const int t8_at = t8_first + t8_step * 8;
+            if (i_at < i_end) {
+              Vector<float, kWidthT8> o_out;
+              #pragma unroll
+              for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+                const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
+                o_out[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
+              }
+              store_single(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
             }
-            store_single(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
+          }
+        }
+      } else {
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const int i_at = i_first + i_step * 8;
+          #pragma unroll
+          for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+            const int t8_at = t8_first + t8_step * 8;
+            if (i_at < i_end) {
+              Vector<float, kWidthT8> o_out;
+              #pragma unroll
+              for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+                const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
+                o_out[t8_sub] = acc_3 * by_reciprocal[i_step];
+              }
+              store_single(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
+            }
           }
         }
       }
