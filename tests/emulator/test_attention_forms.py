@@ -179,6 +179,12 @@ def test_what_all_have_something_of_is_dealt_to_ctas_that_stay(kernel: str, unev
     assert low.producers and not any(isinstance(op, a.NextUnless) for op in ops(low.body))
     (first, *_) = [x for step in found.plan.targets[0].steps for x in step.launches]
     assert first.resident == 1 and low.grid[-1].uneven == uneven
+    # the next one is found behind the start of the last product of an instance, and nowhere else
+    (roles,) = [op for op in low.body if isinstance(op, a.Roles)]
+    (walk,) = [op for op in roles.consumer if isinstance(op, a.Instances)]
+    kinds = [type(op) for op in walk.body if isinstance(op, a.WarpgroupCommit | a.NextPlace)]
+    assert walk.ahead == uneven and (kinds[-1] is a.NextPlace) == uneven
+    assert sum(isinstance(op, a.NextPlace) for op in ops(low.body)) == uneven
 
 
 def test_trips_inside_of_what_memory_says_have_no_masks() -> None:
