@@ -183,7 +183,7 @@ def test_what_all_have_something_of_is_dealt_to_ctas_that_stay(kernel: str, unev
     (roles,) = [op for op in low.body if isinstance(op, a.Roles)]
     (walk,) = [op for op in roles.consumer if isinstance(op, a.Instances)]
     kinds = [type(op) for op in walk.body if isinstance(op, a.WarpgroupCommit | a.NextPlace)]
-    assert walk.ahead == uneven and (kinds[-1] is a.NextPlace) == uneven
+    assert walk.ahead == uneven and (kinds[-1:] == [a.NextPlace]) == uneven
     assert sum(isinstance(op, a.NextPlace) for op in ops(low.body)) == uneven
 
 
