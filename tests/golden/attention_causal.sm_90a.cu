@@ -4144,11 +4144,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         by_reciprocal[i_step] = divisor_reciprocal(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
       }
-      bool scaled = false;
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        scaled = scaled || by_scale[i_step] != 1.0f;
-      }
       wgmma_wait<0>();
       settle(acc_2);
       if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -4164,41 +4159,20 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
         v_ring.advance();
       }
-      if (__builtin_expect(any_lane(scaled), 0)) {
-        seldom();
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
-          #pragma unroll
-          for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-            const int t8_at = t8_first + t8_step * 8;
-            if (i_at < i_end) {
-              Vector<float, kWidthT8> o_out;
-              #pragma unroll
-              for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-                const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-                o_out[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
-              }
-              store_single(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+          const int t8_at = t8_first + t8_step * 8;
+          if (i_at < i_end) {
+            Vector<float, kWidthT8> o_out;
+            #pragma unroll
+            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
+              o_out[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
             }
-          }
-        }
-      } else {
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
-          #pragma unroll
-          for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-            const int t8_at = t8_first + t8_step * 8;
-            if (i_at < i_end) {
-              Vector<float, kWidthT8> o_out;
-              #pragma unroll
-              for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-                const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-                o_out[t8_sub] = acc_3 * by_reciprocal[i_step];
-              }
-              store_single(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
-            }
+            store_single(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
           }
         }
       }

@@ -137,8 +137,13 @@ def _prepared(
 
 
 def where_scaled(op: k.Op, walk: Walk, outside: Callable[[str], str]) -> k.Op:
-    """A walk of many elements, or one without the factors of rows where these are 1 in all of a warp's."""
-    if not walk.scales:
+    """A walk from registers to registers, or one without the factors of rows where these are 1 in all of a warp's."""
+    if not walk.scales or not isinstance(op, k.TileLoop):
+        return op
+    inside = [
+        x for part in op.body for x in (part.body if isinstance(part, k.Elements) else (part,))
+    ]
+    if not all(isinstance(x, k.Let | k.Assign | k.Declare | k.ConvertVector) for x in inside):
         return op
     asked = walk.known.setdefault(frozenset(walk.scales), [])
     fresh = not asked
