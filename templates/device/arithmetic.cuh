@@ -328,6 +328,19 @@ struct UnevenShares {
 }
 //@ end
 
+//@ primitive drawn_section
+/// How many of a loop's trips, a divisor of them, are taken together where each stands for `each`
+/// that read something else, so that four of the workers, and more where some of these are short,
+/// read the same at the same time.
+[[maybe_unused]] __device__ __forceinline__ int drawn_section(int workers, int trips, int each) {
+  int size = workers / 4 / (each < 1 ? 1 : each);
+  if (size >= trips) return trips;
+  if (size < 1) return 1;
+  while (trips % size != 0) --size;
+  return size;
+}
+//@ end
+
 //@ primitive uneven_shares needs UnevenShares IntDivisor int_divisor quotient_of uneven_few
 //@ needs uneven_section
 /// What is the same for all places: `workers` share `trips` of a loop whose later trips take

@@ -25,7 +25,9 @@ kernel divided[BM = 64, BN = 64, BK = 32](a: bf16[M, K], b: bf16[K, N], by: f32[
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])
-@pytest.mark.parametrize("rows", [[], [3.0, 2.0**127, -(2.0**-130), 2.0**-149, 0.0, np.inf, np.nan]])
+@pytest.mark.parametrize(
+    "rows", [[], [3.0, 2.0**127, -(2.0**-130), 2.0**-149, 0.0, np.inf, np.nan]]
+)
 def test_rows_are_divided_as_they_say(rows: list[float], dtype: str, tmp_path: Path) -> None:
     path = tmp_path / "divided.tile"
     path.write_text(DIVIDED.replace("T[M, N]", f"{dtype}[M, N]"), encoding="utf-8")

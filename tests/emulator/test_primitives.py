@@ -492,6 +492,26 @@ def test_named_barriers_order_those_who_meet() -> None:
     assert fault(named("named_barrier_sync(1, 48);"), y, block=64).code == "E0934"
 
 
+@pytest.mark.parametrize(
+    ("workers", "trips", "each", "size"),
+    [
+        (132, 16, 6, 4),
+        (132, 16, 1, 16),
+        (132, 64, 1, 32),
+        (132, 7, 8, 1),
+        (3, 2, 4, 1),
+        (132, 5, 0, 5),
+    ],
+)
+def test_a_section_of_what_is_drawn_is_a_whole_part(
+    workers: int, trips: int, each: int, size: int
+) -> None:
+    found = np.zeros(1, np.int32)
+    body = f"int* y\n store_element(y, drawn_section({workers}, {trips}, {each}));"
+    run(body, found)
+    assert found[0] == size and trips % size == 0
+
+
 def test_bits_of_columns_are_those_that_a_bound_leaves() -> None:
     first, count = -20, 180
     bits = np.full((count, 2), 7, np.uint32)

@@ -10,7 +10,7 @@ from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir.asynchronous import SHARES
 from tilec.ir.launch import product
-from tilec.ir.symbolic import ceildiv
+from tilec.ir.symbolic import Sym, Var, ceildiv
 
 
 def decode(
@@ -209,13 +209,15 @@ def drawn_loop(
     tickets = op.tickets
     assert tickets is not None
     divisors: dict[str, str] = {}
-    lines = decode(kernel, render, words, "item", divisors=divisors)
+    kernel, sized, words, tail = _in_sections(kernel, render, words)
+    lines = [*decode(kernel, render, words, "item", divisors=divisors), *tail]
     kept = [f"const IntDivisor {name} = int_divisor({of});" for name, of in divisors.items()]
     if not op.keep:
         lines = [*_anew(divisors), *lines]
         kept = []
+    kept = [*sized, *kept]
     if op.draws:
-        total = render.sym(product(tuple(d.trips for d in kernel.grid))).at(4)
+        total = render.sym(kernel.instances).at(4)
         return [
             *kept,
             f"int following = draw_item({tickets.counter});",
@@ -238,6 +240,29 @@ def drawn_loop(
         "if (item < 0) break;",
         *lines,
     ]
+
+
+def _in_sections(
+    kernel: k.Kernel, render: Renderer, words: Collection[str]
+) -> tuple[k.Kernel, list[str], set[str], list[str]]:
+    """A kernel whose instances are drawn, in sections of its fastest loop, so that few CTAs at a time read what others do not: with that
+    loop in two, a line in front of all instances, the words with the names of both, and a line behind those that `decode` gives."""
+    words = set(words)
+    *outer, last = kernel.grid
+    longest = [d for d in outer if d.backwards]
+    if len(outer) < 1 or last.backwards or not longest:
+        return kernel, [], words, []
+    size, part, within = (f"{last.name}_{word}" for word in ("size", "part", "within"))
+    each = render.sym(product(tuple(d.trips for d in outer if not d.backwards))).text
+    found = f"drawn_section({_workers(kernel)}, {render.sym(last.trips).text}, {each})"
+    tail: list[str] = []
+    if last.name in words:
+        words |= {part, within}
+        tail = [f"const int {last.name} = {part} * {size} + {within};"]
+    sections = replace(last, name=part, most=None)
+    inside = replace(last, name=within, trips=Sym.of(Var(size, "local")), most=None)
+    grid = (sections, *outer, inside)
+    return replace(kernel, grid=grid), [f"const int {size} = {found};"], words, tail
 
 
 def queue_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) -> list[str]:
