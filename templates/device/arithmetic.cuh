@@ -330,10 +330,10 @@ struct UnevenShares {
 
 //@ primitive drawn_section
 /// How many of a loop's trips, a divisor of them, are taken together where each stands for `each`
-/// that read something else, so that four of the workers, and more where some of these are short,
+/// that read something else, so that two of the workers, and more where some of these are short,
 /// read the same at the same time.
 [[maybe_unused]] __device__ __forceinline__ int drawn_section(int workers, int trips, int each) {
-  int size = workers / 4 / (each < 1 ? 1 : each);
+  int size = workers / 2 / (each < 1 ? 1 : each);
   if (size >= trips) return trips;
   if (size < 1) return 1;
   while (trips % size != 0) --size;

@@ -495,10 +495,11 @@ def test_named_barriers_order_those_who_meet() -> None:
 @pytest.mark.parametrize(
     ("workers", "trips", "each", "size"),
     [
-        (132, 16, 6, 4),
+        (132, 16, 6, 8),
         (132, 16, 1, 16),
-        (132, 64, 1, 32),
-        (132, 7, 8, 1),
+        (132, 128, 1, 64),
+        (132, 7, 8, 7),
+        (132, 7, 30, 1),
         (3, 2, 4, 1),
         (132, 5, 0, 5),
     ],

@@ -124,3 +124,4 @@ def test_quotients_and_facts_inside_of_cases() -> None:
     assert known.prove_nonnegative(trips - 1)
     assert not known.prove_nonnegative(trips - 2)
     assert known.prove_nonnegative(trips * 3 - 3) and not known.prove_nonnegative(trips * 3 - 4)
+    assert known.prove_nonnegative(trips * 8 - 8) and not known.prove_nonnegative(trips * 8 - 9)

@@ -232,7 +232,8 @@ class Facts:
             # a // d = (a - a % d) / d with 0 <= a % d <= d - 1
             factor = coefficient // divisor
             slack = factor * (divisor - 1) if factor > 0 else 0
-            return True if self._prove(rest + atom.args[0] * factor - slack, depth - 1) else None
+            if self._prove(rest + atom.args[0] * factor - slack, depth - 1):
+                return True
         if atom.op == "//" and divisor is not None and divisor > 0 < coefficient:
             # c * (a // d) + r >= 0 where a >= d * ceil(-r / c)
             constant = rest.constant
