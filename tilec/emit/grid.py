@@ -209,7 +209,7 @@ def drawn_loop(
     tickets = op.tickets
     assert tickets is not None
     divisors: dict[str, str] = {}
-    kernel, sized, words, tail = _in_sections(kernel, render, words)
+    kernel, sized, words, tail = in_sections(kernel, render, words)
     lines = [*decode(kernel, render, words, "item", divisors=divisors), *tail]
     kept = [f"const IntDivisor {name} = int_divisor({of});" for name, of in divisors.items()]
     if not op.keep:
@@ -242,7 +242,7 @@ def drawn_loop(
     ]
 
 
-def _in_sections(
+def in_sections(
     kernel: k.Kernel, render: Renderer, words: Collection[str]
 ) -> tuple[k.Kernel, list[str], set[str], list[str]]:
     """A kernel whose instances are drawn, in sections of its fastest loop, so that few CTAs at a time read what others do not: with that
