@@ -311,3 +311,16 @@ def test_causal_instances_are_uneven(tmp_path: Path) -> None:
     text = changed(("range(T by 16)", "range(0 : min(T, i.stop) by 16)"))
     assert [d.uneven for d in lowered(text, tmp_path).grid] == [True]
     assert [d.uneven for d in lowered(ATTENTION, tmp_path).grid] == [False]
+
+
+def test_no_pair_has_one_that_stores_nothing() -> None:
+    """Neighbours along rows whose end memory says share no tile: the second may have none, and go on."""
+    path = Path(__file__).resolve().parents[2] / "samples" / "matrix_vector_and_groups.tile"
+    found = compile_file(
+        str(path), kernel="grouped_gemm", archs=("sm_90a",), stop="kernel-ir"
+    ).kernels[0]
+    low = found.lowered["sm_90a"][0]
+    assert low.cluster == 2 and low.cluster_digit == "j_tile"
+    # of instances that store something each has all trips of the loop
+    loops = [op for op in flat(low.body) if isinstance(op, k.Loop)]
+    assert loops and all(str(loop.trips.sym).count("min") == 0 for loop in loops)  # type: ignore[union-attr]
