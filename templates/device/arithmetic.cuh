@@ -319,8 +319,9 @@ __device__ __forceinline__ T shift_right(T x, Count n) {
 //@ end
 
 //@ primitive UnevenShares needs IntDivisor
-/// What the places of an uneven grid are divided by, and, where the others are many, how many full
-/// rounds there are and how many pairs of others these take whole.
+/// What the places of an uneven grid are divided by; where the others are few, how many rounds a
+/// section of them takes, and its reciprocal; where they are many, how many full rounds there are
+/// and how many pairs of others these take whole.
 struct UnevenShares {
   IntDivisor by;
   int rounds;
@@ -328,12 +329,44 @@ struct UnevenShares {
 };
 //@ end
 
+//@ primitive uneven_section
+/// How many of `others` are taken together, so that about eight of the workers read the same at the
+/// same time: an even number of sections that take no more rounds than all at once.
+[[maybe_unused]] __device__ __forceinline__ int uneven_section(int workers, int trips, int others) {
+  const int all = (trips * others - 1) / workers + 1;
+  for (int sections = (others * 8 / workers + 1) / 2 * 2; sections > 1; sections -= 2) {
+    const int size = others / sections;
+    const int rounds = (trips * size - 1) / workers + 1;
+    if (size * sections == others && rounds * sections <= all) return size;
+  }
+  return others;
+}
+//@ end
+
+//@ primitive drawn_section
+/// How many of a loop's trips, a divisor of them, are taken together where each stands for `each`
+/// that read something else, so that two of the workers, and more where some of these are short,
+/// read the same at the same time.
+[[maybe_unused]] __device__ __forceinline__ int drawn_section(int workers, int trips, int each) {
+  int size = workers / 2 / (each < 1 ? 1 : each);
+  if (size >= trips) return trips;
+  if (size < 1) return 1;
+  while (trips % size != 0) --size;
+  return size;
+}
+//@ end
+
 //@ primitive uneven_shares needs UnevenShares IntDivisor int_divisor quotient_of uneven_few
+//@ needs uneven_section
 /// What is the same for all places: `workers` share `trips` of a loop whose later trips take
 /// longer, for each of `others`.
 [[maybe_unused]] __device__ __forceinline__ UnevenShares uneven_shares(int workers, int trips,
                                                                        int others) {
-  if (uneven_few(workers, others)) return UnevenShares{int_divisor(others), 0, 0};
+  if (uneven_few(workers, others)) {
+    const int size = uneven_section(workers, trips, others);
+    const IntDivisor rounds = int_divisor((trips * size - 1) / workers + 1);
+    return UnevenShares{int_divisor(size), rounds.value, static_cast<int>(rounds.reciprocal)};
+  }
   const IntDivisor by = int_divisor(trips);
   const int rounds = trips * others / (2 * workers);
   return UnevenShares{by, rounds, quotient_of(rounds * workers, by)};
@@ -367,21 +400,29 @@ struct UnevenPlace {
 };
 //@ end
 
-//@ primitive uneven_place needs UnevenPlace UnevenShares take_digit uneven_few
-/// The instance at place `turn` of a worker, its trip -1 from the first place on that has none, so
-/// that all have about the same to do. Where the others are few, the longest trips of all come
-/// first, dealt to and fro. Where they are many, workers side by side read the same: each round is
-/// a long trip of one and a short trip of the next for each worker; what is left when no round is
-/// full comes one by one, the longest first, dealt to and fro.
-[[maybe_unused]] __device__ __forceinline__ UnevenPlace uneven_place(int turn, int worker,
+//@ primitive uneven_place needs UnevenPlace UnevenShares IntDivisor take_digit uneven_few
+/// The instance at place `turn` of a worker, or at the next one that has any; its trip is -1 behind
+/// the last, so that all have about the same to do. Where the others are few, they are taken in
+/// sections, of each the longest trips first, dealt to and fro. Where they are many, workers side
+/// by side read the same: each round is a long trip of one and a short trip of the next for each
+/// worker; what is left when no round is full comes one by one, the longest first, dealt to and
+/// fro.
+[[maybe_unused]] __device__ __forceinline__ UnevenPlace uneven_place(int& turn, int worker,
                                                                      int workers, int trips,
                                                                      int others,
                                                                      const UnevenShares& shares) {
   if (uneven_few(workers, others)) {
-    int above = turn * workers + (turn % 2 == 0 ? worker : workers - 1 - worker);
-    if (above >= trips * others) return UnevenPlace{-1, 0};
-    const int other = take_digit(above, shares.by);
-    return UnevenPlace{trips - 1 - above, other};
+    const IntDivisor rounds{static_cast<uint32_t>(shares.pairs), shares.rounds};
+    for (;; ++turn) {
+      int section = turn;
+      const int round = take_digit(section, rounds);
+      const int first = section * shares.by.value;
+      if (first >= others) return UnevenPlace{-1, 0};
+      int above = round * workers + ((round + section) % 2 == 0 ? worker : workers - 1 - worker);
+      if (above >= trips * shares.by.value) continue;
+      const int other = take_digit(above, shares.by);
+      return UnevenPlace{trips - 1 - above, first + other};
+    }
   }
   const int rounds = shares.rounds;
   const int pairs = shares.pairs;

@@ -1186,6 +1186,54 @@ __device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, 
 }
 //@ end
 
+//@ primitive columns_upto needs min_of includes <cstdint>
+/// Bit n for a lane's column 8·floor(n / 2) + n % 2 of 16 pairs, from its first one on, where that
+/// is at most x.
+[[maybe_unused]] __device__ __forceinline__ uint32_t columns_upto(int x) {
+  const int count = x < 0 ? 0 : min_of((x >> 3) * 2 + min_of(x & 7, 1) + 1, 32);
+  return count == 0 ? 0u : 0xffffffffu >> (32 - count);
+}
+//@ end
+
+//@ primitive columns_from needs min_of includes <cstdint>
+/// Bits of the columns that are at least x.
+[[maybe_unused]] __device__ __forceinline__ uint32_t columns_from(int x) {
+  const int count = x < 0 ? 0 : min_of((x >> 3) * 2 + min_of(x & 7, 2), 32);
+  return count == 32 ? 0u : 0xffffffffu << count;
+}
+//@ end
+
+//@ primitive has_column includes <cstdint>
+/// Bit n of a lane's columns.
+[[maybe_unused]] __device__ __forceinline__ bool has_column(uint32_t columns, int n) {
+  return (columns >> n & 1u) != 0;
+}
+//@ end
+
+//@ primitive unfinite_outside needs PanelTile Vector load_vector widen any_lane lane_id
+//@ includes <cmath>
+/// Whether a tile's rows that are not in [begin, end) have an infinity or a NaN. Each warp asks for
+/// itself, all with the same answer.
+template <class T, int kRows, int kCols>
+__device__ __forceinline__ bool unfinite_outside(PanelTile<T, kRows, kCols>& tile, int begin,
+                                                 int end) {
+  constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
+  constexpr int kChunks = kCols / kChunk;
+  const int first = begin < 0 ? 0 : begin < kRows ? begin : kRows;
+  const int last = end < first ? first : end < kRows ? end : kRows;
+  bool found = false;
+#pragma unroll 1
+  for (int n = lane_id(); n < (first + kRows - last) * kChunks; n += 32) {
+    const int row = n / kChunks < first ? n / kChunks : n / kChunks - first + last;
+    const Vector<T, kChunk> chunk = load_vector<16, kChunk>(tile.at(row, n % kChunks * kChunk));
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) found = found || !(fabsf(widen(chunk[i])) < INFINITY);
+  }
+  __syncwarp();  // one lane will say that the tile has been read
+  return any_lane(found);
+}
+//@ end
+
 //@ primitive kFirstTurn
 /// The named barrier of the first warpgroup's turn; those of the others follow.
 constexpr int kFirstTurn = 3;

@@ -12,7 +12,7 @@ from tests.emulator.asynchronous import Arrays, Program
 from tilec.compiler import compile_file
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
-from tilec.ir.dtypes import I32
+from tilec.ir.dtypes import I32, U32
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMS = ROOT / "bench" / "attention_forms.tile"
@@ -112,14 +112,20 @@ INDEXED = {
     "alibi": {"D": 64, "BM": 128, "BN": 64},
     "window": {"D": 64, "BM": 128, "BN": 64, "WINDOW": 100},
 }
+KEPT = {"D": 64, "BM": 64, "BN": 64, "WINDOW": 100}
+"""All rows of a tile see a key of its first ones, so that references are kept."""
 
 
-@pytest.mark.parametrize("kernel", INDEXED)
-def test_masks_and_distances_by_indices(kernel: str) -> None:
-    program = Program(FORMS, kernel, INDEXED[kernel])
+@pytest.mark.parametrize(
+    ("kernel", "defines"), [*INDEXED.items(), ("window", KEPT), ("window", {**KEPT, "WINDOW": 30})]
+)
+def test_masks_and_distances_by_indices(kernel: str, defines: dict[str, int]) -> None:
+    program = Program(FORMS, kernel, defines)
     (low, *_) = program.kernel.lowered["sm_90a"]
     held = [op.fragment for op in ops(low.body) if isinstance(op, k.Declare)]
     assert not any(f.rep == I32 and len(f.axes) == 2 for f in held)  # a constant and a number
+    # two masks of an element are a bit of its row's word
+    assert any(f.rep == U32 for f in held) is (kernel == "window")
     for rows in (1, 65, 130, 300):
         ran = program.run({"B": 1, "H": 2, "S": rows, "scale": 0.125})
         assert ran.launched == (f"{kernel}_kernel",)
@@ -138,6 +144,20 @@ def test_rows_that_begin_with_a_weight() -> None:
         for rows in (1, 130, 300):
             ran = program.run({"B": 1, "H": 2, "S": rows, "scale": 0.125}, change)
             assert ran.launched == ("sinks_kernel",)
+
+
+@pytest.mark.parametrize("times", [1e30, 30.0, 1e-30])
+def test_a_first_reference_that_is_raised_shows_in_no_result(times: float) -> None:
+    """Also where scores are so large that nothing is added to a reference, or grow along the keys."""
+    program = Program(FORMS, "window", KEPT)
+
+    def change(arrays: Arrays) -> None:
+        k = arrays["k"]
+        growing = times * np.linspace(0, 1, k.shape[2])[:, None]
+        k[:] = (k.astype(np.float32) * growing).astype(k.dtype)
+
+    ran = program.run({"B": 1, "H": 1, "S": 200, "scale": 0.125}, change)
+    assert ran.launched == ("window_kernel",)
 
 
 def lengths(*ends: int) -> object:
@@ -174,3 +194,46 @@ def test_what_all_have_something_of_is_dealt_to_ctas_that_stay(kernel: str, unev
     assert low.producers and not any(isinstance(op, a.NextUnless) for op in ops(low.body))
     (first, *_) = [x for step in found.plan.targets[0].steps for x in step.launches]
     assert first.resident == 1 and low.grid[-1].uneven == uneven
+    # the next one is found behind the start of the last product of an instance, and nowhere else
+    (roles,) = [op for op in low.body if isinstance(op, a.Roles)]
+    (walk,) = [op for op in roles.consumer if isinstance(op, a.Instances)]
+    kinds = [type(op) for op in walk.body if isinstance(op, a.WarpgroupCommit | a.NextPlace)]
+    assert walk.ahead == uneven and (kinds[-1:] == [a.NextPlace]) == uneven
+    assert sum(isinstance(op, a.NextPlace) for op in ops(low.body)) == uneven
+
+
+def test_trips_inside_of_what_memory_says_have_no_masks() -> None:
+    program = Program(PACKED, "packed", TILES)
+    (low, *_) = program.kernel.lowered["sm_90a"]
+    (roles,) = [op for op in low.body if isinstance(op, a.Roles)]
+    loops = [op for op in ops(roles.consumer) if isinstance(op, k.Loop)]
+    whole, edges = (x for x in loops if any(isinstance(y, a.WarpgroupProduct) for y in x.body))
+    masked = [sum("where" in repr(op) for op in ops(loop.body)) for loop in (whole, edges)]
+    assert masked[0] < masked[1]
+    # a sequence that begins in front of the tensor, and one that ends behind it: what is outside is absent
+    numbers = {"TOTAL": 200, "H": 1, "NSEQ1": 4, "longest": 200, "scale": 0.125}
+    ran = program.run(numbers, lengths(-70, 66, 130, 300), checked=False)  # type: ignore[arg-type]
+    assert ran.launched[-1] == "packed_kernel"
+
+
+@pytest.mark.parametrize("last", [np.inf, np.nan])
+def test_what_is_no_number_behind_a_tile_stays_there(last: float) -> None:
+    program = Program(FORMS, "window", INDEXED["window"])
+    (low, *_) = program.kernel.lowered["sm_90a"]
+    assert any(isinstance(op, a.ClearEdges) and op.beside_zeros for op in ops(low.body))
+
+    def change(arrays: Arrays) -> None:
+        arrays["v"][:, :, 128:, ::3] = last
+
+    numbers = {"B": 1, "H": 1, "S": 140, "scale": 0.125}
+    ran = program.run(numbers, change, checked=False)
+    assert ran.launched == ("window_kernel",)
+    assert np.isfinite(ran.outputs["o"][:, :, :128].astype(np.float32)).all()
+
+
+def test_a_tile_whose_edge_was_looked_at_is_not_overwritten_too_soon() -> None:
+    """One lane gives a slot back for all that have read it, in rings that more tiles pass than they have slots."""
+    defines = {"D": 32, "BN": 16, "CAUSAL": "true"}
+    program = Program(ROOT / "samples" / "attention.tile", "attention", defines)
+    ran = program.run({"B": 1, "H": 3, "S": 264, "T": 200, "scale": 0.125})
+    assert ran.launched == ("attention_kernel",)

@@ -544,6 +544,42 @@ def test_named_barriers_order_those_who_meet() -> None:
 
 
 @pytest.mark.parametrize(
+    ("workers", "trips", "each", "size"),
+    [
+        (132, 16, 6, 8),
+        (132, 16, 1, 16),
+        (132, 128, 1, 64),
+        (132, 7, 8, 7),
+        (132, 7, 30, 1),
+        (3, 2, 4, 1),
+        (132, 5, 0, 5),
+    ],
+)
+def test_a_section_of_what_is_drawn_is_a_whole_part(
+    workers: int, trips: int, each: int, size: int
+) -> None:
+    found = np.zeros(1, np.int32)
+    body = f"int* y\n store_element(y, drawn_section({workers}, {trips}, {each}));"
+    run(body, found)
+    assert found[0] == size and trips % size == 0
+
+
+def test_bits_of_columns_are_those_that_a_bound_leaves() -> None:
+    first, count = -20, 180
+    bits = np.full((count, 2), 7, np.uint32)
+    body = f"""uint32_t* y
+        const int x = static_cast<int>(threadIdx.x) + {first};
+        store_element(y + threadIdx.x * 2, columns_upto(x));
+        store_element(y + threadIdx.x * 2 + 1, columns_from(x));"""
+    run(body, bits, block=count)
+    n = np.arange(32)
+    columns = n // 2 * 8 + n % 2
+    for x, (upto, above) in zip(range(first, first + count), bits, strict=True):
+        assert upto == sum(1 << int(b) for b in n[columns <= x])
+        assert above == sum(1 << int(b) for b in n[columns >= x])
+
+
+@pytest.mark.parametrize(
     ("workers", "trips", "others"),
     [
         (132, 8, 256),
@@ -551,6 +587,9 @@ def test_named_barriers_order_those_who_meet() -> None:
         (132, 22, 128),
         (132, 22, 99),
         (132, 5, 100),
+        (132, 32, 64),
+        (132, 32, 40),
+        (132, 31, 48),
         (132, 1, 1),
         (7, 5, 40),
         (7, 4, 9),
@@ -566,10 +605,10 @@ def test_uneven_places_are_each_instance_once_and_even(
     body = f"""int* y
         const int worker = threadIdx.x;
         const UnevenShares shares = uneven_shares({workers}, {trips}, {others});
-        for (int turn = 0; turn < {turns}; ++turn) {{
+        for (int turn = 0, n = 0; n < {turns}; ++turn, ++n) {{
           const UnevenPlace p = uneven_place(turn, worker, {workers}, {trips}, {others}, shares);
-          store_element(y + (worker * {turns} + turn) * 2, p.trip);
-          store_element(y + (worker * {turns} + turn) * 2 + 1, p.other);
+          store_element(y + (worker * {turns} + n) * 2, p.trip);
+          store_element(y + (worker * {turns} + n) * 2 + 1, p.other);
         }}"""
     run(body, places, block=workers)
     found = places.reshape(workers, turns, 2)

@@ -2628,6 +2628,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         by_reciprocal[i_step] = divisor_reciprocal(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
       }
+      bool scaled = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        scaled = scaled || by_scale[i_step] != 1.0f;
+      }
       wgmma_wait<0>();
       settle(acc_2);
       if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -2642,40 +2647,62 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
         v_ring.advance();
       }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      if (__builtin_expect(any_lane(scaled), 0)) {
+        seldom();
         #pragma unroll
-        for (int t6_step = 0; t6_step < 8; ++t6_step) {
-          Vector<float, kWidthT6> o_out_wide;
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            o_out_wide[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_scale[i_step]
-                * by_reciprocal[i_step];
+          for (int t6_step = 0; t6_step < 8; ++t6_step) {
+            Vector<float, kWidthT6> o_out_wide;
+            #pragma unroll
+            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+              o_out_wide[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_scale[i_step]
+                  * by_reciprocal[i_step];
+            }
+            o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
           }
-          o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
+        }
+      } else {
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int t6_step = 0; t6_step < 8; ++t6_step) {
+            Vector<float, kWidthT6> o_out_wide;
+            #pragma unroll
+            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+              o_out_wide[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_reciprocal[i_step];
+            }
+            o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
+          }
         }
       }
-      float by_scale_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        by_scale_2[i_step] = divisor_scale(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
-      }
-      float by_reciprocal_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        by_reciprocal_2[i_step] = divisor_reciprocal(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      if (__builtin_expect(any_lane(scaled), 0)) {
+        seldom();
         #pragma unroll
-        for (int t6_step = 8; t6_step < 16; ++t6_step) {
-          Vector<float, kWidthT6> o_out_wide;
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            o_out_wide[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_scale_2[i_step]
-                * by_reciprocal_2[i_step];
+          for (int t6_step = 8; t6_step < 16; ++t6_step) {
+            Vector<float, kWidthT6> o_out_wide;
+            #pragma unroll
+            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+              o_out_wide[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_scale[i_step]
+                  * by_reciprocal[i_step];
+            }
+            o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
           }
-          o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
+        }
+      } else {
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int t6_step = 8; t6_step < 16; ++t6_step) {
+            Vector<float, kWidthT6> o_out_wide;
+            #pragma unroll
+            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+              o_out_wide[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_reciprocal[i_step];
+            }
+            o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
+          }
         }
       }
       if (lane_id() == 0) bulk_wait_read<0>();

@@ -452,19 +452,36 @@ __device__ __forceinline__ auto floor_div(T a, U b) -> decltype(true ? T() : U()
   return others <= workers / 4 * 3;
 }
 
-/// What the places of an uneven grid are divided by, and, where the others are many, how many full
-/// rounds there are and how many pairs of others these take whole.
+/// What the places of an uneven grid are divided by; where the others are few, how many rounds a
+/// section of them takes, and its reciprocal; where they are many, how many full rounds there are
+/// and how many pairs of others these take whole.
 struct UnevenShares {
   IntDivisor by;
   int rounds;
   int pairs;
 };
 
+/// How many of `others` are taken together, so that about eight of the workers read the same at the
+/// same time: an even number of sections that take no more rounds than all at once.
+[[maybe_unused]] __device__ __forceinline__ int uneven_section(int workers, int trips, int others) {
+  const int all = (trips * others - 1) / workers + 1;
+  for (int sections = (others * 8 / workers + 1) / 2 * 2; sections > 1; sections -= 2) {
+    const int size = others / sections;
+    const int rounds = (trips * size - 1) / workers + 1;
+    if (size * sections == others && rounds * sections <= all) return size;
+  }
+  return others;
+}
+
 /// What is the same for all places: `workers` share `trips` of a loop whose later trips take
 /// longer, for each of `others`.
 [[maybe_unused]] __device__ __forceinline__ UnevenShares uneven_shares(int workers, int trips,
                                                                        int others) {
-  if (uneven_few(workers, others)) return UnevenShares{int_divisor(others), 0, 0};
+  if (uneven_few(workers, others)) {
+    const int size = uneven_section(workers, trips, others);
+    const IntDivisor rounds = int_divisor((trips * size - 1) / workers + 1);
+    return UnevenShares{int_divisor(size), rounds.value, static_cast<int>(rounds.reciprocal)};
+  }
   const IntDivisor by = int_divisor(trips);
   const int rounds = trips * others / (2 * workers);
   return UnevenShares{by, rounds, quotient_of(rounds * workers, by)};
@@ -491,20 +508,28 @@ struct UnevenPlace {
   int other;
 };
 
-/// The instance at place `turn` of a worker, its trip -1 from the first place on that has none, so
-/// that all have about the same to do. Where the others are few, the longest trips of all come
-/// first, dealt to and fro. Where they are many, workers side by side read the same: each round is
-/// a long trip of one and a short trip of the next for each worker; what is left when no round is
-/// full comes one by one, the longest first, dealt to and fro.
-[[maybe_unused]] __device__ __forceinline__ UnevenPlace uneven_place(int turn, int worker,
+/// The instance at place `turn` of a worker, or at the next one that has any; its trip is -1 behind
+/// the last, so that all have about the same to do. Where the others are few, they are taken in
+/// sections, of each the longest trips first, dealt to and fro. Where they are many, workers side
+/// by side read the same: each round is a long trip of one and a short trip of the next for each
+/// worker; what is left when no round is full comes one by one, the longest first, dealt to and
+/// fro.
+[[maybe_unused]] __device__ __forceinline__ UnevenPlace uneven_place(int& turn, int worker,
                                                                      int workers, int trips,
                                                                      int others,
                                                                      const UnevenShares& shares) {
   if (uneven_few(workers, others)) {
-    int above = turn * workers + (turn % 2 == 0 ? worker : workers - 1 - worker);
-    if (above >= trips * others) return UnevenPlace{-1, 0};
-    const int other = take_digit(above, shares.by);
-    return UnevenPlace{trips - 1 - above, other};
+    const IntDivisor rounds{static_cast<uint32_t>(shares.pairs), shares.rounds};
+    for (;; ++turn) {
+      int section = turn;
+      const int round = take_digit(section, rounds);
+      const int first = section * shares.by.value;
+      if (first >= others) return UnevenPlace{-1, 0};
+      int above = round * workers + ((round + section) % 2 == 0 ? worker : workers - 1 - worker);
+      if (above >= trips * shares.by.value) continue;
+      const int other = take_digit(above, shares.by);
+      return UnevenPlace{trips - 1 - above, first + other};
+    }
   }
   const int rounds = shares.rounds;
   const int pairs = shares.pairs;
@@ -1298,6 +1323,27 @@ __device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, 
   }
 }
 
+/// Whether a tile's rows that are not in [begin, end) have an infinity or a NaN. Each warp asks for
+/// itself, all with the same answer.
+template <class T, int kRows, int kCols>
+__device__ __forceinline__ bool unfinite_outside(PanelTile<T, kRows, kCols>& tile, int begin,
+                                                 int end) {
+  constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
+  constexpr int kChunks = kCols / kChunk;
+  const int first = begin < 0 ? 0 : begin < kRows ? begin : kRows;
+  const int last = end < first ? first : end < kRows ? end : kRows;
+  bool found = false;
+#pragma unroll 1
+  for (int n = lane_id(); n < (first + kRows - last) * kChunks; n += 32) {
+    const int row = n / kChunks < first ? n / kChunks : n / kChunks - first + last;
+    const Vector<T, kChunk> chunk = load_vector<16, kChunk>(tile.at(row, n % kChunks * kChunk));
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) found = found || !(fabsf(widen(chunk[i])) < INFINITY);
+  }
+  __syncwarp();  // one lane will say that the tile has been read
+  return any_lane(found);
+}
+
 /// The named barrier of the first warpgroup's turn; those of the others follow.
 constexpr int kFirstTurn = 3;
 
@@ -1790,11 +1836,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
     RingPlace<2> v_ring{0, 0};
     if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
     const IntDivisor h_trips = int_divisor(H);
-    for (int turn = 0;; ++turn) {
-      const UnevenShares i_tile_shares = load_shares(shared.i_tile_shares);
-      const UnevenPlace place = uneven_place(turn, static_cast<int>(blockIdx.x),
-          static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, i_tile_shares);
-      if (place.trip < 0) break;
+    int turn = 0;
+    UnevenPlace place = uneven_place(turn, static_cast<int>(blockIdx.x),
+        static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, load_shares(shared.i_tile_shares));
+    while (place.trip >= 0) {
       const int i_tile = place.trip;
       int instance = place.other;
       const int h = take_digit(instance, h_trips);
@@ -2751,11 +2796,16 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       if (BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) > 0 || BN - BN
           * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) + min_of(BM * i_tile - S + T + BM,
           T) < 128) {
-        clear_outside<256, 0>(shared.v_tiles[v_ring.slot], BN - BN * ceil_div(min_of(BM * i_tile - S
-            + T + BM, T), BN), BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN)
-            + min_of(BM * i_tile - S + T + BM, T), thread);
-        fence_async();
-        named_barrier_sync(2, 256);  // the tile's edges are zero before a product reads them
+        if (__builtin_expect(unfinite_outside(shared.v_tiles[v_ring.slot], BN - BN
+            * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN), BN - BN * ceil_div(min_of(BM
+            * i_tile - S + T + BM, T), BN) + min_of(BM * i_tile - S + T + BM, T)), 0)) {
+          named_barrier_sync(2, 256);  // all warps have found that
+          clear_outside<256, 0>(shared.v_tiles[v_ring.slot], BN - BN * ceil_div(min_of(BM
+              * i_tile - S + T + BM, T), BN), BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM,
+              T), BN) + min_of(BM * i_tile - S + T + BM, T), thread);
+          fence_async();
+          named_barrier_sync(2, 256);  // the tile's edges are zero before a product reads them
+        }
       }
       wgmma_fence();
       {
@@ -2772,6 +2822,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
       }
       wgmma_commit();
+      ++turn;
+      place = uneven_place(turn, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
+          ceil_div(S, BM), B * H, load_shares(shared.i_tile_shares));
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       const int size = ceil_div(min_of(BM * i_tile - S + T + BM, T), BN);
@@ -2801,6 +2854,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         by_reciprocal[i_step] = divisor_reciprocal(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
       }
+      bool scaled = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        scaled = scaled || by_scale[i_step] != 1.0f;
+      }
       wgmma_wait<0>();
       settle(acc_2);
       if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
@@ -2816,40 +2874,64 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
         v_ring.advance();
       }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      if (__builtin_expect(any_lane(scaled), 0)) {
+        seldom();
         #pragma unroll
-        for (int t8_step = 0; t8_step < 8; ++t8_step) {
-          Vector<float, kWidthT8> o_out_wide;
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-            o_out_wide[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
+          for (int t8_step = 0; t8_step < 8; ++t8_step) {
+            Vector<float, kWidthT8> o_out_wide;
+            #pragma unroll
+            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
+              o_out_wide[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
+            }
+            o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
           }
-          o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+        }
+      } else {
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int t8_step = 0; t8_step < 8; ++t8_step) {
+            Vector<float, kWidthT8> o_out_wide;
+            #pragma unroll
+            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
+              o_out_wide[t8_sub] = acc_3 * by_reciprocal[i_step];
+            }
+            o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+          }
         }
       }
-      float by_scale_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        by_scale_2[i_step] = divisor_scale(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
-      }
-      float by_reciprocal_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        by_reciprocal_2[i_step] = divisor_reciprocal(l_2[i_step] == 0.0f ? 1.0f : l_2[i_step]);
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      if (__builtin_expect(any_lane(scaled), 0)) {
+        seldom();
         #pragma unroll
-        for (int t8_step = 8; t8_step < 16; ++t8_step) {
-          Vector<float, kWidthT8> o_out_wide;
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-            o_out_wide[t8_sub] = acc_3 * by_scale_2[i_step] * by_reciprocal_2[i_step];
+          for (int t8_step = 8; t8_step < 16; ++t8_step) {
+            Vector<float, kWidthT8> o_out_wide;
+            #pragma unroll
+            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
+              o_out_wide[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
+            }
+            o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
           }
-          o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+        }
+      } else {
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int t8_step = 8; t8_step < 16; ++t8_step) {
+            Vector<float, kWidthT8> o_out_wide;
+            #pragma unroll
+            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
+              o_out_wide[t8_sub] = acc_3 * by_reciprocal[i_step];
+            }
+            o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+          }
         }
       }
       if (lane_id() == 0) bulk_wait_read<0>();
@@ -3014,11 +3096,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
     RingPlace<2> v_ring{0, 0};
     if (warpgroup == 1) named_barrier_arrive(kFirstTurn, 256);
     const IntDivisor h_trips = int_divisor(H);
-    for (int turn = 0;; ++turn) {
-      const UnevenShares i_tile_shares = load_shares(shared.i_tile_shares);
-      const UnevenPlace place = uneven_place(turn, static_cast<int>(blockIdx.x),
-          static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, i_tile_shares);
-      if (place.trip < 0) break;
+    int turn = 0;
+    UnevenPlace place = uneven_place(turn, static_cast<int>(blockIdx.x),
+        static_cast<int>(gridDim.x), ceil_div(S, BM), B * H, load_shares(shared.i_tile_shares));
+    while (place.trip >= 0) {
       const int i_tile = place.trip;
       int instance = place.other;
       const int h = take_digit(instance, h_trips);
@@ -3976,11 +4057,16 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       if (BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) > 0 || BN - BN
           * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) + min_of(BM * i_tile - S + T + BM,
           T) < 128) {
-        clear_outside<256, 0>(shared.v_tiles[v_ring.slot], BN - BN * ceil_div(min_of(BM * i_tile - S
-            + T + BM, T), BN), BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN)
-            + min_of(BM * i_tile - S + T + BM, T), thread);
-        fence_async();
-        named_barrier_sync(2, 256);  // the tile's edges are zero before a product reads them
+        if (__builtin_expect(unfinite_outside(shared.v_tiles[v_ring.slot], BN - BN
+            * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN), BN - BN * ceil_div(min_of(BM
+            * i_tile - S + T + BM, T), BN) + min_of(BM * i_tile - S + T + BM, T)), 0)) {
+          named_barrier_sync(2, 256);  // all warps have found that
+          clear_outside<256, 0>(shared.v_tiles[v_ring.slot], BN - BN * ceil_div(min_of(BM
+              * i_tile - S + T + BM, T), BN), BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM,
+              T), BN) + min_of(BM * i_tile - S + T + BM, T), thread);
+          fence_async();
+          named_barrier_sync(2, 256);  // the tile's edges are zero before a product reads them
+        }
       }
       wgmma_fence();
       {
@@ -3997,6 +4083,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
       }
       wgmma_commit();
+      ++turn;
+      place = uneven_place(turn, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
+          ceil_div(S, BM), B * H, load_shares(shared.i_tile_shares));
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       const int size = ceil_div(min_of(BM * i_tile - S + T + BM, T), BN);

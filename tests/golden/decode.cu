@@ -1029,10 +1029,11 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     m[g_step] = -INFINITY;
   }
-  const int j_tile_whole_end = min_of(ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
-      + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN),
-      floor_div(min_of(length_value, s * ceil_div(length_value, 16) + ceil_div(length_value,
-      16)) - s * ceil_div(length_value, 16), 128));
+  const int j_tile_whole_end = min_of(min_of(min_of(ceil_div(min_of(length_value, s
+      * ceil_div(length_value, 16) + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16),
+      BN), floor_div(T - s * ceil_div(length_value, 16), 128)), floor_div(min_of(length_value, s
+      * ceil_div(length_value, 16) + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16),
+      128)), min_of(1, max_of(0, s * ceil_div(length_value, 16) + 1)) * 2147483647);
   for (int stage = 0; stage < 1; ++stage) {
     if (stage < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
         + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
@@ -1170,20 +1171,14 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         max_x[g_step] = OpMax<float>::identity();
       }
-      const int s_end = T - BN * j_tile - s * ceil_div(length_value, 16);
-      const int s_begin_end = -BN * j_tile - s * ceil_div(length_value, 16);
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         #pragma unroll
         for (int s_step = 0; s_step < kStepsS; ++s_step) {
-          const int s_at = s_first + s_step * 8;
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-            const int s_el = s_at + s_sub;
             const float x = product[g_step][s_step][s_sub] * scale;
-            if (s_el < s_end && s_el >= s_begin_end) {
-              max_x[g_step] = OpMax<float>::combine(max_x[g_step], x);
-            }
+            max_x[g_step] = OpMax<float>::combine(max_x[g_step], x);
           }
         }
       }
@@ -1247,13 +1242,9 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         #pragma unroll
         for (int s_step = 0; s_step < kStepsS; ++s_step) {
-          const int s_at = s_first + s_step * 8;
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-            const int s_el = s_at + s_sub;
-            if (s_el < s_end && s_el >= s_begin_end) {
-              sum_p[g_step] += p[g_step][s_step][s_sub];
-            }
+            sum_p[g_step] += p[g_step][s_step][s_sub];
           }
         }
       }
@@ -1294,9 +1285,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
           Vector<float, kWidthS> operand_tile_part;
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-            const int s_el = s_at + s_sub;
-            operand_tile_part[s_sub] = g_at < 8 && s_el < s_end && s_el >= s_begin_end
-                ? p[g_step][s_step][s_sub] : 0.0f;
+            operand_tile_part[s_sub] = g_at < 8 ? p[g_step][s_step][s_sub] : 0.0f;
           }
           store_shared_vector(shared.operand_tile.at(g_at, s_at),
               convert_vector<bf16_t>(operand_tile_part));
@@ -1710,10 +1699,11 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     m[g_step] = -INFINITY;
   }
-  const int j_tile_whole_end = min_of(ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
-      + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN),
-      floor_div(min_of(length_value, s * ceil_div(length_value, 16) + ceil_div(length_value,
-      16)) - s * ceil_div(length_value, 16), 128));
+  const int j_tile_whole_end = min_of(min_of(min_of(ceil_div(min_of(length_value, s
+      * ceil_div(length_value, 16) + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16),
+      BN), floor_div(T - s * ceil_div(length_value, 16), 128)), floor_div(min_of(length_value, s
+      * ceil_div(length_value, 16) + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16),
+      128)), min_of(1, max_of(0, s * ceil_div(length_value, 16) + 1)) * 2147483647);
   for (int stage = 0; stage < 1; ++stage) {
     if (stage < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
         + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
@@ -1851,20 +1841,14 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         max_x[g_step] = OpMax<float>::identity();
       }
-      const int s_end = T - BN * j_tile - s * ceil_div(length_value, 16);
-      const int s_begin_end = -BN * j_tile - s * ceil_div(length_value, 16);
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         #pragma unroll
         for (int s_step = 0; s_step < kStepsS; ++s_step) {
-          const int s_at = s_first + s_step * 8;
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-            const int s_el = s_at + s_sub;
             const float x = product[g_step][s_step][s_sub] * scale;
-            if (s_el < s_end && s_el >= s_begin_end) {
-              max_x[g_step] = OpMax<float>::combine(max_x[g_step], x);
-            }
+            max_x[g_step] = OpMax<float>::combine(max_x[g_step], x);
           }
         }
       }
@@ -1928,13 +1912,9 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         #pragma unroll
         for (int s_step = 0; s_step < kStepsS; ++s_step) {
-          const int s_at = s_first + s_step * 8;
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-            const int s_el = s_at + s_sub;
-            if (s_el < s_end && s_el >= s_begin_end) {
-              sum_p[g_step] += p[g_step][s_step][s_sub];
-            }
+            sum_p[g_step] += p[g_step][s_step][s_sub];
           }
         }
       }
@@ -1975,9 +1955,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
           Vector<float, kWidthS> operand_tile_part;
           #pragma unroll
           for (int s_sub = 0; s_sub < kWidthS; ++s_sub) {
-            const int s_el = s_at + s_sub;
-            operand_tile_part[s_sub] = g_at < 8 && s_el < s_end && s_el >= s_begin_end
-                ? p[g_step][s_step][s_sub] : 0.0f;
+            operand_tile_part[s_sub] = g_at < 8 ? p[g_step][s_step][s_sub] : 0.0f;
           }
           store_shared_vector(shared.operand_tile.at(g_at, s_at),
               convert_vector<bf16_t>(operand_tile_part));

@@ -112,3 +112,16 @@ def test_nothing_false_is_proved(sym: Sym, n: int, blocks: int, data: st.DataObj
             assert value % divisor == 0
     assert min(p.evaluate(values.__getitem__) for p in split_extreme(sym, "min")) == value
     assert max(p.evaluate(values.__getitem__) for p in split_extreme(sym, "max")) == value
+
+
+def test_quotients_and_facts_inside_of_cases() -> None:
+    known = facts()
+    lo, hi = Sym.of(Var("lo", "value", 1)), Sym.of(Var("hi", "value", 2))
+    tile = Sym.of(Var("t", "trip", 9))
+    trips = (sym_min([lo + tile * 8 + 8, hi]) - lo + 7) // 8
+    assert not known.prove_nonnegative(trips - 1)
+    known.learn(hi - lo - tile * 8)  # something is left of the span at its tile number t
+    assert known.prove_nonnegative(trips - 1)
+    assert not known.prove_nonnegative(trips - 2)
+    assert known.prove_nonnegative(trips * 3 - 3) and not known.prove_nonnegative(trips * 3 - 4)
+    assert known.prove_nonnegative(trips * 8 - 8) and not known.prove_nonnegative(trips * 8 - 9)

@@ -10,8 +10,9 @@ from functools import cache
 from pathlib import Path
 
 from tilec.emit.expressions import Renderer
-from tilec.emit.grid import decode, instance_loop, shares
+from tilec.emit.grid import decode, in_sections, instance_loop, next_place, shares
 from tilec.emit.primitives import closure
+from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir.symbolic import Sym, Var
 
@@ -41,22 +42,30 @@ def _kernel(counts: Sequence[int], how: dict[str, dict[str, object]]) -> k.Kerne
 
 @cache
 def _program(form: str, digits: int) -> Path:
-    """A program that prints the digits of every instance: `form` is "plain", "swept", "walked", "uneven" or "fresh"."""
+    """A program that prints the digits of every instance: `form` is "plain", "swept", "walked", "uneven", "fresh", "ahead" or "drawn"."""
     swept = "swept" in form
     how: dict[str, dict[str, object]] = {"i": {"swept": 8}} if swept else {}
     if "uneven" in form:
         how = {"j": {"uneven": True}}
+    if "drawn" in form:
+        how = {"outer": {"backwards": True}}
     kernel = _kernel([1] * digits, how)
     names = NAMES[len(NAMES) - digits :]
     render = Renderer({}, lambda sym: True, {})
     if "walked" in form:
         lines = shares(kernel, render)
-        lines += instance_loop(kernel, render, set(names), "fresh" not in form)
+        walk = a.Instances((), keep="fresh" not in form, ahead="ahead" in form)
+        lines += instance_loop(kernel, render, set(names), walk)
+    elif "drawn" in form:
+        kernel, lines, words, tail = in_sections(kernel, render, set(names))
+        lines += ["for (int number = 0; number < total; ++number) {"]
+        lines += [*decode(kernel, render, words, "number"), *tail]
     else:
         lines = ["for (int number = 0; number < total; ++number) {"]
         lines += decode(kernel, render, set(names), "number")
     shown = 'std::printf("' + " ".join("%d" for _ in names) + '\\n", ' + ", ".join(names) + ");"
-    text = "\n".join([*lines, shown, "}"])
+    behind = next_place(kernel, render) if "ahead" in form else []
+    text = "\n".join([*lines, shown, *behind, "}"])
     sizes = [f"int n_{name} = std::atoi(argv[{n + 3}]);" for n, name in enumerate(names)]
     total = " * ".join(f"n_{name}" for name in names)
     main = "\n".join(

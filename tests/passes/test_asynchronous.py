@@ -289,7 +289,7 @@ def test_one_product_takes_no_turns(tmp_path: Path) -> None:
 # ---- the order of instances
 
 
-@pytest.mark.parametrize("form", ["uneven walked", "uneven walked fresh"])
+@pytest.mark.parametrize("form", ["uneven walked", "uneven walked fresh", "uneven walked ahead"])
 @pytest.mark.parametrize("ctas", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("trips", [(1, 1), (1, 5), (2, 4), (3, 7), (2, 8), (9, 3), (8, 6)])
 def test_uneven_instances_come_once_each(trips: tuple[int, int], ctas: int, form: str) -> None:
@@ -304,6 +304,8 @@ def test_uneven_instances_come_once_each(trips: tuple[int, int], ctas: int, form
         ((64, 8), 8, 1),
         ((3, 64), 12, 1),
         ((16, 128), 132, 1.01),
+        ((64, 32), 132, 1.01),
+        ((40, 32), 132, 1.01),
         ((256, 11), 132, 1.04),
     ],
 )
@@ -313,6 +315,27 @@ def test_uneven_instances_take_equally_long(
     # trip i takes i + 1 steps
     loads = [sum(i + 1 for _, i in walked("uneven walked", trips, n, ctas)) for n in range(ctas)]
     assert max(loads) <= spread * sum(loads) / ctas
+
+
+def test_few_others_are_taken_in_sections() -> None:
+    # in each round of all CTAs, 16 of 64 others at most, each of some eight CTAs
+    places = [walked("uneven walked", (64, 32), cta, 132) for cta in range(132)]
+    for n in range(3):
+        others = Counter(place[n][0] for place in places)
+        assert set(others) <= set(range(16)) and max(others.values()) <= 9
+
+
+@pytest.mark.parametrize("counts", [(4, 6, 16), (3, 1, 5), (2, 7, 1), (1, 1, 1)])
+@pytest.mark.parametrize("ctas", [1, 8, 132])
+def test_drawn_instances_come_once_each_the_longest_first(
+    counts: tuple[int, int, int], ctas: int
+) -> None:
+    found = walked("drawn", counts, 0, ctas)
+    assert len(found) == len(set(found)) == counts[0] * counts[1] * counts[2]
+    if (counts, ctas) == ((4, 6, 16), 132):
+        # sections of eight: all of their longest trips, then all of the next
+        assert [place[0] for place in found[:192]] == [3] * 48 + [2] * 48 + [1] * 48 + [0] * 48
+        assert {place[2] for place in found[:192]} == set(range(8))
 
 
 def test_many_others_stay_together() -> None:
@@ -339,3 +362,16 @@ def test_causal_instances_are_uneven(tmp_path: Path) -> None:
     text = changed(("range(T by 16)", "range(0 : min(T, i.stop) by 16)"))
     assert [d.uneven for d in lowered(text, tmp_path).grid] == [True]
     assert [d.uneven for d in lowered(ATTENTION, tmp_path).grid] == [False]
+
+
+def test_no_pair_has_one_that_stores_nothing() -> None:
+    """Neighbours along rows whose end memory says share no tile: the second may have none, and go on."""
+    path = Path(__file__).resolve().parents[2] / "samples" / "matrix_vector_and_groups.tile"
+    found = compile_file(
+        str(path), kernel="grouped_gemm", archs=("sm_90a",), stop="kernel-ir"
+    ).kernels[0]
+    low = found.lowered["sm_90a"][0]
+    assert low.cluster == 2 and low.cluster_digit == "j_tile"
+    # of instances that store something each has all trips of the loop
+    loops = [op for op in flat(low.body) if isinstance(op, k.Loop)]
+    assert loops and all(str(loop.trips.sym).count("min") == 0 for loop in loops)  # type: ignore[union-attr]

@@ -28,8 +28,8 @@ VARIANTS = ROOT / "samples" / "attention_variants.tile"
         (FORMS, "masked", True),
         (VARIANTS, "packed", True),
         (FORMS, "alibi", True),
-        (FORMS, "window", False),
-        (VARIANTS, "sliding_window", False),
+        (FORMS, "window", True),  # all rows have a score in the first trip
+        (VARIANTS, "sliding_window", True),
         (VARIANTS, "soft_cap_alibi", True),
     ],
 )
@@ -96,6 +96,17 @@ def test_loops_whose_order_shows_do_not_run_backwards(
         ("softmax.end(state)", "softmax.end(state) + count[:, None]"),
     )  # fmt: skip
     assert ("backwards" in steps) is backwards
+
+
+@pytest.mark.parametrize(("columns", "keeps"), [(128, True), (64, False)])
+def test_references_are_kept_where_all_rows_begin_at_once(columns: int, keeps: bool) -> None:
+    """With tiles of more rows than columns the last rows see none of the first columns."""
+    defines = {"BM": "128", "BN": str(columns), "D": "64"}
+    found = compile_file(
+        str(FORMS), kernel="window", defines=defines, archs=("sm_90a",), stop="kernel-ir"
+    ).kernels[0]
+    variants: Any = found.manifest["targets"]["sm_90a"]
+    assert ("keep_references" in variants[0]["schedule"]) is keeps
 
 
 @pytest.mark.parametrize(

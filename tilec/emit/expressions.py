@@ -327,7 +327,10 @@ class Renderer:
 
 
 _PLAIN = frozenset(
-    "is_within fma div_by any_lane tanh_near divisor_scale divisor_reciprocal".split()
+    (
+        "is_within fma div_by any_lane tanh_near divisor_scale divisor_reciprocal columns_upto "
+        "columns_from has_column"
+    ).split()
 )
 """Functions that go by one name for all dtypes and accuracies."""
 

@@ -10,7 +10,7 @@ from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir.asynchronous import SHARES
 from tilec.ir.launch import product
-from tilec.ir.symbolic import ceildiv
+from tilec.ir.symbolic import Sym, Var, ceildiv
 
 
 def decode(
@@ -64,11 +64,12 @@ def instance_loop(
     kernel: k.Kernel,
     render: Renderer,
     words: Collection[str],
-    keep: bool = True,
-    rotated: bool = False,
+    op: a.Instances,
 ) -> tuple[list[str], list[str]]:
     """The head of the loop over the instances of a CTA, or of its cluster, with what stands before it; and the lines that declare an
-    instance's trip numbers, where they are first asked for. Without `keep` no register holds a divisor from one instance to the next: each makes its own. `rotated`: the places in a round rotate."""
+    instance's trip numbers, where they are first asked for. Without `keep` no register holds a divisor from one instance to the next:
+    each makes its own."""
+    keep, rotated = op.keep, op.rotated
     number, first, step = "item", _worker(kernel), _workers(kernel)
     walked, words, tail = _of_clusters(kernel, words)
     grid, instances = walked.grid, walked.instances
@@ -90,6 +91,10 @@ def instance_loop(
             "if (place.trip < 0) break;",
             f"const int {longest.name} = place.trip;",
         ]
+        if op.ahead:
+            before = ["int turn = 0;", f"UnevenPlace place = {_place(kernel, render)};"]
+            head = "while (place.trip >= 0) {"
+            found = found[-1:]
     else:
         lines = decode(walked, render, words, number, divisors=divisors)
         total = render.sym(instances).at(4)
@@ -109,6 +114,19 @@ def instance_loop(
         kept = [f"const IntDivisor {name} = int_divisor({of});" for name, of in divisors.items()]
         return [*kept, *prepared, *before, head, *found], [*lines, *tail]
     return [*before, head, *prepared, *found], [*_anew(divisors), *lines, *tail]
+
+
+def next_place(kernel: k.Kernel, render: Renderer) -> list[str]:
+    """Lines that find the next instance of an uneven grid."""
+    return ["++turn;", f"place = {_place(kernel, render)};"]
+
+
+def _place(kernel: k.Kernel, render: Renderer) -> str:
+    """The instance at place `turn` of a CTA, or of its cluster."""
+    walked = _of_clusters(kernel, ())[0]
+    counts = f"{_workers(kernel)}, {_counts(walked.grid, render)}"
+    shares = f"load_shares(shared.{kernel.grid[-1].name}{SHARES})"
+    return f"uneven_place(turn, {_worker(kernel)}, {counts}, {shares})"
 
 
 def _anew(divisors: dict[str, str]) -> list[str]:
@@ -192,13 +210,15 @@ def drawn_loop(
     tickets = op.tickets
     assert tickets is not None
     divisors: dict[str, str] = {}
-    lines = decode(kernel, render, words, "item", divisors=divisors)
+    kernel, sized, words, tail = in_sections(kernel, render, words)
+    lines = [*decode(kernel, render, words, "item", divisors=divisors), *tail]
     kept = [f"const IntDivisor {name} = int_divisor({of});" for name, of in divisors.items()]
     if not op.keep:
         lines = [*_anew(divisors), *lines]
         kept = []
+    kept = [*sized, *kept]
     if op.draws:
-        total = render.sym(product(tuple(d.trips for d in kernel.grid))).at(4)
+        total = render.sym(kernel.instances).at(4)
         return [
             *kept,
             f"int following = draw_item({tickets.counter});",
@@ -221,6 +241,29 @@ def drawn_loop(
         "if (item < 0) break;",
         *lines,
     ]
+
+
+def in_sections(
+    kernel: k.Kernel, render: Renderer, words: Collection[str]
+) -> tuple[k.Kernel, list[str], set[str], list[str]]:
+    """A kernel whose instances are drawn, in sections of its fastest loop, so that few CTAs at a time read what others do not: with that
+    loop in two, a line in front of all instances, the words with the names of both, and a line behind those that `decode` gives."""
+    words = set(words)
+    *outer, last = kernel.grid
+    longest = [d for d in outer if d.backwards]
+    if len(outer) < 1 or last.backwards or not longest:
+        return kernel, [], words, []
+    size, part, within = (f"{last.name}_{word}" for word in ("size", "part", "within"))
+    each = render.sym(product(tuple(d.trips for d in outer if not d.backwards))).text
+    found = f"drawn_section({_workers(kernel)}, {render.sym(last.trips).text}, {each})"
+    tail: list[str] = []
+    if last.name in words:
+        words |= {part, within}
+        tail = [f"const int {last.name} = {part} * {size} + {within};"]
+    sections = replace(last, name=part, most=None)
+    inside = replace(last, name=within, trips=Sym.of(Var(size, "local")), most=None)
+    grid = (sections, *outer, inside)
+    return replace(kernel, grid=grid), [f"const int {size} = {found};"], words, tail
 
 
 def queue_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) -> list[str]:

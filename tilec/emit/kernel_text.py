@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tilec.emit.expressions import Renderer, reduction
-from tilec.emit.grid import drawn_loop, instance_loop, queue_loop
+from tilec.emit.grid import drawn_loop, instance_loop, next_place, queue_loop
 from tilec.emit.types import DEVICE
 from tilec.ir import asynchronous as a
 from tilec.ir import exchanges as e
@@ -89,6 +89,7 @@ class KernelWriter:
         self.kernel = kernel
         self._axes: tuple[k.LoopAxis, ...] | None = None
         self._last: tuple[str, int] | None = None
+        self.next_place: list[str] = []
         constants = {(axis.name, "lanes"): f"kLanes{axis.suffix}" for axis in kernel.axes}
         self.renderer = Renderer(dict(kernel.names), self._prover(facts, kernel), constants)
 
@@ -145,15 +146,14 @@ class KernelWriter:
             case k.IfUniform() | w.IfWhole() | k.IfAnyLane():
                 text = macro(op, self, self.block(op.then), self.block(op.otherwise))
             case a.Instances():
+                self.next_place = next_place(self.kernel, self.renderer) if op.ahead else []
                 parts = [self.op(inner) for inner in op.body]
                 words = set(re.findall(r"\w+", "\n".join(parts)))
                 numbers: list[str] = []
                 if op.tickets is not None:
                     around = drawn_loop(self.kernel, self.renderer, words, op)
                 else:
-                    around, numbers = instance_loop(
-                        self.kernel, self.renderer, words, op.keep, op.rotated
-                    )
+                    around, numbers = instance_loop(self.kernel, self.renderer, words, op)
                 at = _first_asked(op, parts, numbers)
                 inner = "\n".join([*parts[:at], *numbers, *parts[at:]])
                 text = macro(op, self, "\n".join(around), inner)

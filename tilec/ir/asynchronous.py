@@ -275,7 +275,8 @@ class Turn(Op):
 @dataclass(frozen=True)
 class ClearEdges(Op):
     """All consumers: zeros in the rows (`axis` 0) or columns (1) of a tile that are not in [begin, end), seen by products from here on;
-    `interleaved`: columns are, as in `passes.turning`."""
+    `interleaved`: columns are, as in `passes.turning`. `beside_zeros`: the other operand is 0 there, so that only infinities and NaNs
+    have to go, which each warp looks for."""
 
     tile: TileAddress
     buffer: PanelBuffer
@@ -283,6 +284,7 @@ class ClearEdges(Op):
     begin: Expr
     end: Expr
     interleaved: bool = False
+    beside_zeros: bool = False
 
 
 @dataclass(frozen=True)
@@ -361,6 +363,11 @@ class NextUnless(Op):
     condition: Expr
 
 
+@dataclass(frozen=True)
+class NextPlace(Op):
+    """Finds the next instance of an uneven grid, of which the loop around is told `ahead`."""
+
+
 SHARES = "_shares"
 """Behind the name of an uneven loop's trip: four words of shared memory with what is the same for all places of its grid."""
 
@@ -389,13 +396,15 @@ class TellInstance(Op):
 class Instances(Op):
     """The body for each instance of the nest that falls to this CTA, or to its cluster. With `keep` registers hold what instance
     numbers are divided by from one to the next. `rotated`: a CTA's place moves on by one in each round, so that the instances with little
-    to do are not all of the same CTAs. With `tickets` those that the CTA draws: the role itself (`draws`), or its producer, which tells it."""
+    to do are not all of the same CTAs. With `tickets` those that the CTA draws: the role itself (`draws`), or its producer, which tells it.
+    `ahead`: the body finds the next one (`NextPlace`)."""
 
     body: tuple[Op, ...]
     keep: bool = True
     rotated: bool = False
     tickets: Tickets | None = None
     draws: bool = False
+    ahead: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:

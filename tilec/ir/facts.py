@@ -210,6 +210,8 @@ class Facts:
             return True
         if depth == 0:
             return False
+        if depth < _DEPTH and any(self._follows(sym, fact) for fact in self.positive):
+            return True
         for monomial, coefficient in sym.terms:
             for atom in monomial:
                 if isinstance(atom, Apply) and len(monomial) == 1:
@@ -244,8 +246,20 @@ class Facts:
             # a // d = (a - a % d) / d with 0 <= a % d <= d - 1
             factor = coefficient // divisor
             slack = factor * (divisor - 1) if factor > 0 else 0
-            return True if self._prove(rest + atom.args[0] * factor - slack, depth - 1) else None
+            if self._prove(rest + atom.args[0] * factor - slack, depth - 1):
+                return True
+        if atom.op == "//" and divisor is not None and divisor > 0 < coefficient:
+            # c * (a // d) + r >= 0 where a >= d * ceil(-r / c)
+            constant = rest.constant
+            if constant is not None:
+                needed = -(constant // coefficient) * divisor
+                return True if self._prove(atom.args[0] - needed, depth - 1) else None
         return None
+
+    def _follows(self, sym: Sym, fact: Sym) -> bool:
+        """Whether `sym` is known to be >= 0 as `fact` is > 0, by ranges alone."""
+        low = (sym - self._expanded(fact) + 1).bounds(self._range)[0]
+        return low is not None and low >= 0
 
     def _trip_end(self, sym: Sym, trip: Var) -> Sym | None:
         """The polynomial with a trip number at the end of its range that makes it least, if it is linear in it."""

@@ -79,7 +79,8 @@ class Apply:
     16-bit result hides. `op` is a Tile IR element-wise name, or "convert", "bitcast", "indexed" (a value and its coordinate),
     "index_of", "offset" (index · stride in 64 bits), "offset_add", "offset_sub" (plain int arithmetic that cannot overflow), "any_lane" (whether a bool holds in a thread of the warp),
     "lane_xor" (a value of the lane whose number differs by the second argument),
-    "divisor_scale" and "divisor_reciprocal" (what a quotient by the argument is multiplied by)."""
+    "divisor_scale" and "divisor_reciprocal" (what a quotient by the argument is multiplied by), "columns_upto", "columns_from" and
+    "has_column" (a bit for each of a thread's columns of accumulators, and one of them)."""
 
     op: str
     args: tuple[Expr, ...]

@@ -11,14 +11,15 @@ are in order: conditions on them hold from or up to some number of them, which i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import field
 
 from tilec.ir import tile_ir as t
-from tilec.ir.facts import Facts
+from tilec.ir.facts import LARGEST_DIM, Facts
 from tilec.ir.filters import indices_of
 from tilec.ir.symbolic import Sym, Var, sym_max, sym_min
 from tilec.lazy_dataclass import dataclass
+from tilec.passes.axes import term_axes
 from tilec.passes.uses import Definitions, variable_of
 
 
@@ -117,32 +118,33 @@ def difference_of(op: t.Elementwise, definitions: Definitions) -> Affine | None:
     return Affine(left.base - right.base - (1 if op.op in ("lt", "gt") else 0), total)
 
 
-def implies_presence(op: t.Elementwise, along: int, definitions: Definitions, facts: Facts) -> bool:
-    """Whether a comparison of affine tiles holds only where the coordinate of axis `along` is present, in all that is present of the
-    others: `pos >= j` is false beyond the last key, as no row that there is stands behind it."""
+def implied_presence(
+    op: t.Elementwise,
+    axes: tuple[t.Axis, ...],
+    along: int,
+    definitions: Definitions,
+    facts: Facts,
+) -> frozenset[t.Constraint]:
+    """Of what makes coordinates of a tile's axis `along` absent, what a comparison of affine tiles is false in, in all that is present of
+    its others: `pos >= j` is false beyond the last key, as no row that there is stands behind it."""
     difference = difference_of(op, definitions)
     if difference is None:
-        return False
-    axes = op.out.type.axes
-    others = [Sym.of(0)]
+        return frozenset()
+    most = difference.base
     for n, c in difference.coefficients.items():
-        if n == along or not c:
-            continue
-        if c > 0:
-            tops = [axes[n].extent - 1]
-            tops += [p.limit - 1 for p in axes[n].presence if isinstance(p, t.Below)]
-            others = [total + top * c for total in others for top in tops]
+        if n != along and c > 0:
+            ends = [p.limit for p in axes[n].presence if isinstance(p, t.Below)]
+            most = most + sym_min([axes[n].extent, *ends]) * c - c
     step = difference.coefficients.get(along, 0)
-    for constraint in axes[along].presence:
+
+    def implied(constraint: t.Constraint) -> bool:
         if isinstance(constraint, t.Below) and step == -1:
-            needs = [constraint.limit - 1 - difference.base - total for total in others]
-        elif isinstance(constraint, t.AtLeast) and step == 1:
-            needs = [-difference.base - total - constraint.limit for total in others]
-        else:
-            return False
-        if not any(facts.prove_nonnegative(need) for need in needs):
-            return False
-    return True
+            return facts.prove_nonnegative(constraint.limit - 1 - most)
+        if isinstance(constraint, t.AtLeast) and step == 1:
+            return facts.prove_nonnegative(-most - constraint.limit)
+        return False
+
+    return frozenset(c for c in axes[along].presence if implied(c))
 
 
 def least_difference(
@@ -176,29 +178,28 @@ def find_interior(
     """The interior of a loop, for the rows from `floor` on; None where nothing is masked or nothing can be said."""
     indices = indices_of(loop)
     known = set(indices)
-    conditions: list[tuple[Sym, int]] = []
+    conditions: list[tuple[Sym, int, bool]] = []
     loaded: set[int] = set()
     unclear: set[int] = set()
     for op in loop.body.ops:
         if isinstance(op, t.Elementwise):
             least = least_difference(op, definitions, program, floor)
             if least is not None and known & least.variables:
-                conditions.append((facts.numeric(least), op.out.id))
+                conditions.append((facts.numeric(least), op.out.id, False))
         if isinstance(op, t.Load):
-            for term in op.access.terms:
-                if not isinstance(term, t.AtSpan) or term.hi is None:
-                    continue
-                whole = facts.numeric(term.hi - term.start - term.extent)
+            for whole, begins in _inside(op, known, facts):
+                whole = facts.numeric(whole)
                 if facts.prove_nonnegative(whole):
                     continue
-                if known & term.start.variables:
-                    conditions.append((whole, op.out.id))
+                if known & whole.variables:
+                    conditions.append((whole, op.out.id, begins))
                     loaded.add(op.out.id)
                 else:
                     unclear.add(op.out.id)
     bounds = {index: _Bounds() for index in indices}
     holds: set[int] = set()
-    for least, number in dict.fromkeys(conditions):
+    inside: list[Sym] = []
+    for least, number, begins in dict.fromkeys(conditions):
         (index, *others) = sorted(known & least.variables)
         slope = _slope(least, index)
         if others or slope is None or slope == 0:
@@ -208,10 +209,12 @@ def find_interior(
         if slope < 0:
             # rest - |slope| n >= 0  for  n <= rest / |slope|
             bounds[index].end.append(rest // -slope + 1)
+        elif begins and index == loop.index:
+            inside.append(rest)
         else:
             bounds[index].first.append((slope - 1 - rest) // slope)
         holds.add(number)
-    if not any(b.end or b.first for b in bounds.values()):
+    if not inside and not any(b.end or b.first for b in bounds.values()):
         return None
     own = bounds.pop(loop.index)
     first, end = [Sym.of(0), *own.first], [loop.trips, *own.end]
@@ -238,8 +241,15 @@ def find_interior(
         if found.end:
             trips[trip] = sym_min(found.end)
         positive += [Sym.of(trip) - limit + 1 for limit in found.first]
-    begins, ends = (list(dict.fromkeys(limits)) for limits in (first, end))
-    bounds_of_loop = (sym_max(begins), sym_min(ends))
+    # a loop that begins in front of a tensor, where memory says so, has no trips without masks
+    begun: list[Sym] = []
+    for rest in inside:
+        if not any(facts.prove_nonnegative(rest - fact + 1) for fact in begun):
+            begun = [f for f in begun if not facts.prove_nonnegative(f - rest - 1)] + [rest + 1]
+    end += [LARGEST_DIM * sym_min([Sym.of(1), sym_max([Sym.of(0), fact])]) for fact in begun]
+    positive += begun
+    starts, ends = (list(dict.fromkeys(limits)) for limits in (first, end))
+    bounds_of_loop = (sym_max(starts), sym_min(ends))
     trips[loop.index] = bounds_of_loop[1]
     positive.append(Sym.of(loop.index) - bounds_of_loop[0] + 1)
     return Interior(
@@ -258,6 +268,29 @@ class _Bounds:
 
     first: list[Sym] = field(default_factory=list)
     end: list[Sym] = field(default_factory=list)
+
+
+def _inside(load: t.Load, known: Set[Var], facts: Facts) -> Iterator[tuple[Sym, bool]]:
+    """What is >= 0 in a trip where all coordinates of a load's spans are inside of the loop's range, and of the tensor; and whether it is
+    where they begin that asks. `known`: what counts trips."""
+    for term, along in zip(load.access.terms, term_axes(load.access), strict=True):
+        if not isinstance(term, t.AtSpan):
+            continue
+        if term.hi is not None:
+            yield term.hi - term.start - term.extent, False
+        if load.access.pointwise or not known & term.start.variables:
+            continue
+        axis = load.out.type.axes[along[0]]
+        for constraint in axis.presence:
+            match constraint:
+                case t.Below() if term.hi is None or not facts.prove_nonnegative(
+                    constraint.limit - term.hi + term.start
+                ):
+                    yield constraint.limit - axis.extent, False
+                case t.AtLeast():
+                    yield -constraint.limit, True
+                case _:
+                    pass
 
 
 def _slope(sym: Sym, index: Var) -> int | None:

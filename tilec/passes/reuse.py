@@ -15,6 +15,7 @@ from tilec.ir.launch import product
 from tilec.ir.symbolic import Sym, Var
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.channels import Channel
+from tilec.passes.skip_dead import left_of
 from tilec.passes.uses import Definitions, all_ops, operands, syms_of
 from tilec.targets.table import Target
 
@@ -86,7 +87,7 @@ class Reuse:
 
     def sharing(self, target: Target) -> Sharing | None:
         """A pair of CTAs along the grid loop whose operands are the smaller ones: the larger are shared. Only where both do the same
-        number of trips, and where products are all that a loop does. None beside streams of one CTA: what a pair shares then is small, and
+        number of trips, or none, and where products are all that a loop does. None beside streams of one CTA: what a pair shares then is small, and
         each would wait for the other (measured on an H200)."""
         sites = [site for channel in self.channels for site in channel.sites]
         if target.cluster_size < 2 or any(site.first is not site.last for site in sites):
@@ -95,10 +96,13 @@ class Reuse:
             return None
         best: Sharing | None = None
         most = 0
+        left = left_of(self.nest, self.facts)
         for digit in self.nest.grid:
             if digit.step is None:
                 continue
             index = digit.index
+            if left is not None and self._depends([left], index):
+                continue  # one of a pair may have nothing to store, and go on
             if any(self._depends(syms_of(loop), index) for s in sites for loop in s.home):
                 continue
             shared = {

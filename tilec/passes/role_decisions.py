@@ -142,7 +142,10 @@ def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
         case a.ClearEdges():
             side = "rows" if op.axis == 0 else "columns"
             outside = f"outside {print_expr(op.begin)} to {print_expr(op.end)}"
-            return {"what": "stage", "how": f"{side} {outside} are set to 0, `{op.tile.buffer}`"}
+            how = f"{side} {outside} are set to 0, `{op.tile.buffer}`"
+            if op.beside_zeros:
+                how += ", where one of them is no number"
+            return {"what": "stage", "how": how}
         case a.SendChunks():
             return {
                 "what": "store",

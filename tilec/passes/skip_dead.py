@@ -23,7 +23,7 @@ def run(nest: t.Nest, facts: Facts) -> t.Nest:
     left = left_of(nest, facts)
     if left is None:
         return nest
-    alive = sym_min([Sym.of(1), sym_max([Sym.of(0), left])])
+    alive = _alive(left)
     known: set[int] = set()
     body: list[t.Op] = []
     for op in nest.body.ops:
@@ -33,6 +33,25 @@ def run(nest: t.Nest, facts: Facts) -> t.Nest:
         known |= {v.id for v in op.outs}
         body.append(op)
     return replace(nest, body=t.Block(tuple(body)))
+
+
+def where_alive(nest: t.Nest, facts: Facts) -> t.Nest:
+    """The nest for instances that store something: what `run` multiplied trips by is 1 there."""
+    left = left_of(nest, facts)
+    if left is None:
+        return nest
+    ops = (
+        replace(op, trips=op.trips.divided_by(_alive(left)) or op.trips)
+        if isinstance(op, t.For)
+        else op
+        for op in nest.body.ops
+    )
+    return replace(nest, body=t.Block(tuple(ops)))
+
+
+def _alive(left: Sym) -> Sym:
+    """1 where there are coordinates left, else 0."""
+    return sym_min([Sym.of(1), sym_max([Sym.of(0), left])])
 
 
 def left_of(nest: t.Nest, facts: Facts) -> Sym | None:

@@ -81,8 +81,6 @@ def _declared(
             body = tuple(x for x in op.body if tell is not None or not isinstance(x, a.NextUnless))
             if tell is not None:
                 body = (*body[:first], tell, *body[first:])
-            op = replace(
-                op, body=body, tickets=tickets, draws=tell is not None, rotated=False, keep=False
-            )
+            op = replace(op, body=body, tickets=tickets, draws=tell is not None, rotated=False)
         result.append(op)
     return tuple(result)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tilec.ir import tile_ir as t
+from tilec.ir.facts import Facts
 from tilec.lazy_dataclass import dataclass
-from tilec.passes import turning
+from tilec.passes import skip_dead, turning
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes, classify
@@ -58,6 +59,8 @@ def asynchronous(
         return [], ""
     if not any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
         return [], ""
+    # roles go on where an instance stores nothing
+    nest = skip_dead.where_alive(nest, Facts.of(program))
     forms, reason = _warpgroups(program, nest, target, candidate, None, snapshot)
     turned = None if forms else turning.turn(program, nest)
     if turned is not None:

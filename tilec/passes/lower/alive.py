@@ -14,13 +14,14 @@ from collections.abc import Iterable
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir.dtypes import BOOL, I32
+from tilec.ir.facts import Facts
 from tilec.passes.lower.context import Context
 from tilec.passes.skip_dead import left_of
 
 
 def where_alive(context: Context, body: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
     """The body of an instance, of which one that stores nothing does no more than find that out."""
-    left = left_of(context.nest, context.facts)
+    left = left_of(context.nest, Facts.of(context.program))
     if left is None:
         return body
     alive = k.Apply("gt", (context.index(left), k.Literal_(0, I32)), BOOL)

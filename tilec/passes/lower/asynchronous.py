@@ -316,7 +316,7 @@ class Roles:
         if load is site.loads[-1] and not isinstance(site.last, t.Dot):
             self.wait(channel)
             for operand in site.operands:
-                self._clear_edges(operand, load.span)
+                self._clear_edges(operand, False, load.span)
 
     def reads(self, op: t.Op) -> bool:
         """Whether registers take a tile that the producer has brought."""
@@ -373,7 +373,7 @@ class Roles:
         for operand in staged:
             site = self.site_of[operand.source.id]
             if isinstance(site.last, t.Dot) and site.first is op:
-                self._clear_edges(operand, op.span)
+                self._clear_edges(operand, isinstance(plan.a, InRegisters), op.span)
         ending = [channel for site, channel in sites.items() if site.last is op]
         if turned and self.delayed is op:
             start_in_parts(self, op, target, ending)
@@ -490,8 +490,9 @@ class Roles:
             condition = k.Apply("or", tuple(conditions), BOOL)
         return begin, end, condition
 
-    def _clear_edges(self, operand: Staged, span: Span) -> None:
-        """Zeros where the consumed axis ends inside the tensor: a bulk copy brings what lies beyond."""
+    def _clear_edges(self, operand: Staged, beside_zeros: bool, span: Span) -> None:
+        """Zeros where the consumed axis ends inside the tensor: a bulk copy brings what lies beyond. `beside_zeros`: the other operand is
+        in registers, which are 0 there."""
         context = self.context
         first, last = self.edges(operand)
         if first is None and last is None:
@@ -501,7 +502,8 @@ class Roles:
         tile = self.tile(operand)
         assert operand.load is not None
         interleaved = operand.load.access.tensor in self.form.interleaved
-        clear = a.ClearEdges(tile, buffer, operand.k_axis, begin, end, interleaved, span=span)
+        asks = beside_zeros and operand.k_axis == 0 and buffer.rep.is_float
+        clear = a.ClearEdges(tile, buffer, operand.k_axis, begin, end, interleaved, asks, span=span)
         context.out.append(k.IfUniform(condition, (clear,), span=span))
 
     def tile(self, operand: Staged) -> k.TileAddress:

@@ -28,6 +28,7 @@ from tilec.passes.lower.access import (
     in_range,
     padding,
 )
+from tilec.passes.lower.bits import visible_bit
 from tilec.passes.lower.context import Context, computable, compute_type, converted
 from tilec.passes.lower.vectors import load_op
 from tilec.passes.lower.vectors import tail_count as tail_count
@@ -177,7 +178,7 @@ class Body(AddressBuilder):
     def _elementwise(self, op: t.Elementwise, coords: Coords) -> k.Expr:
         if op.out.id in self.context.holds:
             return k.Literal_(True, BOOL)
-        compared = self._affine_comparison(op, coords)
+        compared = self._affine_comparison(op, coords) or visible_bit(self, op, coords)
         if compared is not None:
             return compared
         args: list[k.Expr] = []
@@ -373,7 +374,8 @@ class Body(AddressBuilder):
     ) -> None:
         """Emit the walk: loads, then for each element the intermediate values and `inside` (under the guards), then `after`."""
         around = guards.vector
-        inside = self._cheaper(guards, inside)
+        walk = self._cheaper(guards, inside)
+        inside = walk.inside
         body: list[k.Op] = [*self.prelude, *(without(op, around) for op in self.loads)]
         if inside or self.elements:
             body.append(
@@ -389,13 +391,17 @@ class Body(AddressBuilder):
         whole = whole_or_cut(loop, span)
         if self.context.variant.filled and whole is loop:
             whole = edges.filled_or_not(loop)
+        if self.context.variant.asynchronous is not None:
+            whole = packed.where_scaled(whole, walk, self.context.names.unique)
         self.context.out.append(whole)
         self.context.names.release(self.local_names)
 
-    def _cheaper(self, guards: Guards, inside: list[k.Op]) -> list[k.Op]:
-        """What words and common divisors spare the lanes; returns the sink's own ops."""
+    def _cheaper(self, guards: Guards, inside: list[k.Op]) -> packed.Walk:
+        """What words and common divisors spare the lanes; returns the walk, with the sink's own ops."""
         names = self.context.names
         walk = packed.Walk(self.loads, self.elements, inside, self.context.out)
+        if self.context.prepared is not None:
+            walk.known = self.context.prepared
         form = self.context.variant.asynchronous
         # accumulators leave no registers to widen into, but those of a pair
         if self.context.variant.products is None or form is not None:
@@ -405,7 +411,7 @@ class Body(AddressBuilder):
         packed.prepare_divisors(walk, self.axes, names.unique)
         fused.multiply_out(walk, self.local_name)
         self.loads, self.elements = walk.loads, walk.elements
-        return walk.inside
+        return walk
 
     def _nesting(self) -> tuple[k.LoopAxis, ...]:
         """The axes as the loops nest. A vector that follows the inner axis alone is needed again in each trip of the outer one, and

@@ -88,6 +88,8 @@ class Context:
     """comparisons that are true for the whole tile in what is being emitted"""
     whole: frozenset[int] = frozenset()
     """ids of loaded tiles whose spans end behind them, in the trips that are being lowered"""
+    prepared: dict[k.Expr | frozenset[k.Fragment], list[k.Fragment]] | None = None
+    """what walks of parts of one tile have in common (`packed.Walk.known`)"""
     renames: dict[Var, Sym] = field(default_factory=dict)
     """other names of loop numbers and scalars, while what a later trip needs is emitted"""
     limits: list[dict[Sym, k.Expr]] = field(default_factory=lambda: [{}])

@@ -150,6 +150,7 @@ class Leaving:
             chunks = range(self.blocks * self.panels)
             few = held <= FEW_ACCUMULATORS and len(chunks) % self.under_way == 0
             together = self.under_way if few and self.departure.bulk else 1
+            context.prepared = {}
             for first in chunks[::together]:
                 sent = tuple(chunks[first : first + together])
                 for number in sent if ready is None else ():
@@ -158,6 +159,7 @@ class Leaving:
                         context, store.value, self.axes, self.fragment, store.span, False, parts
                     )
                 context.out.append(self.chunks(only=sent))
+            context.prepared = None
 
     def _parts(self, number: int) -> tuple[k.Part, ...]:
         """The steps of a chunk along rows and columns."""

@@ -55,6 +55,7 @@ from tilec.passes.lower.vectors import declare_window, load_op, store_op, vector
 from tilec.passes.lower.whole import hold_masked
 from tilec.passes.placement import Placement
 from tilec.passes.products import Staged
+from tilec.passes.skip_dead import left_of
 from tilec.passes.uses import Definitions
 from tilec.targets.table import Target
 
@@ -76,6 +77,9 @@ def lower_nest(
         facts.learn_divisor(sym, number)
     for sym in variant.positive:
         facts.learn(sym)
+    left = left_of(nest, facts) if variant.asynchronous is not None else None
+    if left is not None:
+        facts.learn(left)  # roles go on where an instance stores nothing
     definitions = Definitions.of(nest.body)
     names = Names(spell)
     for word in [*(x.name for x in program.tensors), *(x.name for x in program.scalars)]:

@@ -8,18 +8,19 @@ tile_loop c                              const Divisor by_sum_e = divisor(sum_e)
                                              y = div_by(exp(row - m), by_sum_e)
 
 A bf16 is the upper half of a float: two of them in a word are widened by one instruction each, where elements taken one by one
-cost two or three. A division by what all elements have in common becomes two multiplications.
+cost two or three. A division by what all elements have in common becomes two multiplications, of which accumulators have one alone
+unless a row of the warp is divided by a number that is tiny or huge.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import field, fields, is_dataclass, replace
 from typing import Any
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import window_ops as w
-from tilec.ir.dtypes import BF16, F32
+from tilec.ir.dtypes import BF16, BOOL, F32
 from tilec.lazy_dataclass import dataclass
 
 
@@ -32,6 +33,10 @@ class Walk:
     inside: list[k.Op]
     before: list[k.Op]
     """prepared in front of the walk"""
+    scales: dict[k.Fragment, None] = field(default_factory=dict)
+    """factors of rows that are 1 but for divisors that are tiny or huge"""
+    known: dict[k.Expr | frozenset[k.Fragment], list[k.Fragment]] = field(default_factory=dict)
+    """what walks of the same tile have prepared: both factors by the divisor, and by factors whether any is not 1"""
 
 
 def packs(fragment: k.Fragment) -> bool:
@@ -94,7 +99,7 @@ def prepare_divisors(walk: Walk, axes: Sequence[k.LoopAxis], outside: Callable[[
             return node
         x, by = node.args
         if by not in found:
-            made = _prepared(by, inner, walk.before, axes, outside)
+            made = _prepared(by, inner, walk, axes, outside)
             if made is None:
                 return node
             found[by] = made
@@ -107,28 +112,29 @@ def prepare_divisors(walk: Walk, axes: Sequence[k.LoopAxis], outside: Callable[[
 def _prepared(
     by: k.Expr,
     inner: set[str],
-    before: list[k.Op],
+    walk: Walk,
     axes: Sequence[k.LoopAxis],
     outside: Callable[[str], str],
 ) -> Callable[[k.Expr], k.Expr] | None:
-    """The division by an expression, which is prepared in `before`; None where that does not pay or does not go."""
+    """The division by an expression, which is prepared in front of the walk; None where that does not pay or does not go."""
     if isinstance(by, k.Local):
         if by.name in inner:
             return None
         name = outside(f"by_{by.name}")
-        before.append(k.LetDivisor(name, by))
+        walk.before.append(k.LetDivisor(name, by))
         return lambda x: k.Apply("div_by", (x, k.Local(name, F32)), F32)
     along = _rows_of(by, axes)
     if along is None or not along:
         return None
-    parts: list[k.Fragment] = []
-    for part in ("scale", "reciprocal"):
+    parts = walk.known.setdefault(by, [])
+    for part in () if parts else ("scale", "reciprocal"):
         held = k.Fragment(outside(f"by_{part}"), F32, along)
-        before.append(k.Declare(held, None))
+        walk.before.append(k.Declare(held, None))
         value = k.Apply(f"divisor_{part}", (by,), F32)
         body = k.Elements((), (k.Assign(held, value),))
-        before.append(k.TileLoop(along, (), (body,)))
+        walk.before.append(k.TileLoop(along, (), (body,)))
         parts.append(held)
+    walk.scales[parts[0]] = None
 
     def divided(x: k.Expr) -> k.Expr:
         for held in parts:
@@ -136,6 +142,36 @@ def _prepared(
         return x
 
     return divided
+
+
+def where_scaled(op: k.Op, walk: Walk, outside: Callable[[str], str]) -> k.Op:
+    """A walk from registers to registers, or one without the factors of rows where these are 1 in all of a warp's."""
+    if not walk.scales or not isinstance(op, k.TileLoop):
+        return op
+    inside = [
+        x for part in op.body for x in (part.body if isinstance(part, k.Elements) else (part,))
+    ]
+    if not all(isinstance(x, k.Let | k.Assign | k.Declare | k.ConvertVector) for x in inside):
+        return op
+    asked = walk.known.setdefault(frozenset(walk.scales), [])
+    fresh = not asked
+    if fresh:
+        asked.append(k.Fragment(outside("scaled"), BOOL, ()))
+        walk.before.append(k.Declare(asked[0], k.Literal_(False, BOOL)))
+    held = k.Element(asked[0], BOOL)
+    for scale in walk.scales if fresh else ():
+        other = k.Apply("ne", (k.Element(scale, F32), k.Literal_(1.0, F32)), BOOL)
+        body = k.Elements((), (k.Assign(asked[0], k.Apply("or", (held, other), BOOL)),))
+        walk.before.append(k.TileLoop(scale.axes, (), (body,)))
+
+    def change(node: Any) -> Any:
+        if isinstance(node, k.Apply) and node.op == "mul":
+            left, right = node.args
+            if isinstance(right, k.Element) and right.fragment in walk.scales:
+                return left
+        return node
+
+    return k.IfAnyLane(k.Apply("any_lane", (held,), BOOL), (op,), (rewritten(op, change),))
 
 
 def _rows_of(by: k.Expr, axes: Sequence[k.LoopAxis]) -> tuple[k.LoopAxis, ...] | None:

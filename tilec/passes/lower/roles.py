@@ -30,6 +30,8 @@ def with_roles(
     digit = roles.context.var_names[sharing.digit] if sharing else ""
     exchange = (roles.sums.full, roles.sums.free) if roles.sums is not None else ()
     uneven = kernel.grid[-1].backwards and form.dealt
+    if uneven:
+        both = replace(both, consumer=_ahead(both.consumer))
     last = kernel.grid[-1].name
     shares = k.SharedBuffer(f"{last}{a.SHARES}", I32, 4, f"what the places of {last} are told by")
     return replace(
@@ -60,3 +62,17 @@ def _rotated(ops: tuple[k.Op, ...], roles: Roles) -> tuple[k.Op, ...]:
     return tuple(
         replace(op, rotated=roles.rotated) if isinstance(op, a.Instances) else op for op in ops
     )
+
+
+def _ahead(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
+    """The consumers' ops, which find the next instance while the last product of one is under way, where registers hold what it takes."""
+    result: list[k.Op] = []
+    for op in ops:
+        if isinstance(op, a.Instances) and op.keep:
+            started = [n for n, x in enumerate(op.body) if isinstance(x, a.WarpgroupCommit)]
+            if started and not any(isinstance(x, a.NextUnless) for x in op.body):
+                at = started[-1] + 1
+                body = (*op.body[:at], a.NextPlace(), *op.body[at:])
+                op = replace(op, body=body, ahead=True)
+        result.append(op)
+    return tuple(result)

@@ -7,7 +7,7 @@ s_2 = where(row >= column, s, -inf)  →      s_2 = s
                                             s_2 = where(row >= column, s, -inf)
 
 The trips of a loop have an interior without masks (`passes/interior.py`). A trip that was taken out of its loop has one only in some
-instances, and asks.
+instances, and asks; trips with masks ask whether they begin in front of a tensor, where memory says where they begin.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def hold_masked(
     context: Context, op: t.Op, coords: tuple[k.LoopAxis | None, ...], name: str
 ) -> bool:
     """Evaluate a masked tile into registers with a branch for the tile that needs no mask; says whether `op` is such a mask."""
-    if context.variant.asynchronous is None or context.definitions.loops[op.outs[0].id]:
+    if context.variant.asynchronous is None:
         return False
     found = _mask(context, op)
     if found is None:
@@ -60,8 +60,9 @@ def hold_masked(
 def _mask(context: Context, op: t.Op) -> tuple[t.Value, tuple[Sym, ...]] | None:
     """What a mask leaves as it is, and the numbers that are at least 0 where it leaves all."""
     facts = context.facts
+    inside = bool(context.definitions.loops[op.outs[0].id])
     match op:
-        case t.Elementwise() if op.op == "where" and op.out.type.rank == 2:
+        case t.Elementwise() if op.op == "where" and op.out.type.rank == 2 and not inside:
             condition = context.definitions.defining.get(op.args[0].id)
             if not isinstance(condition, t.Elementwise) or condition.out.id in context.holds:
                 return None
@@ -73,9 +74,13 @@ def _mask(context: Context, op: t.Op) -> tuple[t.Value, tuple[Sym, ...]] | None:
                 if op.axes is not None and n not in op.axes:
                     continue
                 for constraint in axis.presence:
-                    if not isinstance(constraint, t.Below):
-                        return None
-                    left = facts.numeric(constraint.limit - axis.extent)
+                    match constraint:
+                        case t.Below() if not inside:
+                            left = facts.numeric(constraint.limit - axis.extent)
+                        case t.AtLeast():
+                            left = facts.numeric(-constraint.limit)
+                        case _:
+                            return None
                     if not facts.prove_nonnegative(left):
                         needs.append(left)
             return (op.arg, tuple(needs)) if needs else None

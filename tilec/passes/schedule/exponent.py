@@ -26,7 +26,7 @@ from tilec.ir.dtypes import BOOL, F32, I32, DType
 from tilec.ir.facts import Facts
 from tilec.lazy_dataclass import dataclass
 from tilec.passes import eliminate_dead
-from tilec.passes.interior import implies_presence
+from tilec.passes.interior import implied_presence
 from tilec.passes.schedule.clone import Numbers, exchange, present_again
 from tilec.passes.uses import Definitions, all_ops, number, operands
 
@@ -421,10 +421,13 @@ def _fill(block: t.Block, numbers: Numbers, facts: Facts) -> t.Block:
                 continue
             axes = (out.type.axes[0], replace(out.type.axes[1], presence=()))
             filled[out.id] = replace(out, type=replace(out.type, axes=axes))
-            if _hides_absent(op, definitions, facts):
+            hidden = _hidden(op, definitions, facts)
+            left = tuple(c for c in out.type.axes[1].presence if c not in hidden)
+            if hidden and not left:
                 ops.append(replace(op, outs=(filled[out.id],)))
                 continue
-            before = numbers.fresh(out)
+            axes = (out.type.axes[0], replace(out.type.axes[1], presence=left))
+            before = numbers.fresh(out, replace(out.type, axes=axes))
             lowest = t.Value(numbers.next, t.TileType(F32), "", op.span)
             numbers.next += 1
             ops.append(replace(op, outs=(before,)))
@@ -435,21 +438,25 @@ def _fill(block: t.Block, numbers: Numbers, facts: Facts) -> t.Block:
     return present_again(walk(block), filled)
 
 
-def _hides_absent(op: t.Op, definitions: Definitions, facts: Facts) -> bool:
-    """Whether an op is `where(mask, …, -inf)` and its mask is false in every absent column."""
+def _hidden(op: t.Op, definitions: Definitions, facts: Facts) -> frozenset[t.Constraint]:
+    """What makes columns absent in which an op has made a tile -inf: `where(mask, …, -inf)`, whose mask is false there."""
     if not isinstance(op, t.Elementwise) or op.op != "where":
-        return False
-    return _is_lowest(op.args[2], definitions) and _implied(op.args[0], definitions, facts)
+        return frozenset()
+    if not _is_lowest(op.args[2], definitions):
+        return frozenset()
+    return _implied(op.args[0], op.out.type.axes, definitions, facts)
 
 
-def _implied(mask: t.Value, definitions: Definitions, facts: Facts) -> bool:
-    """Whether a mask, or one of those that must all hold for it, is false in every absent column."""
+def _implied(
+    mask: t.Value, axes: tuple[t.Axis, ...], definitions: Definitions, facts: Facts
+) -> frozenset[t.Constraint]:
+    """What makes a tile's columns absent in which a mask, or one of those that must all hold for it, is false."""
     op = definitions.defining.get(mask.id)
     if not isinstance(op, t.Elementwise) or mask.type.rank != 2:
-        return False
+        return frozenset()
     if op.op == "and":
-        return any(_implied(arg, definitions, facts) for arg in op.args)
-    return implies_presence(op, 1, definitions, facts)
+        return frozenset().union(*(_implied(arg, axes, definitions, facts) for arg in op.args))
+    return implied_presence(op, axes, 1, definitions, facts)
 
 
 def _tile_of(op: t.Elementwise, definitions: Definitions) -> t.Value | None:

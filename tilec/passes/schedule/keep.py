@@ -9,7 +9,8 @@
 
 Most trips have neither a maximum nor a factor. What a lane adds up is more than each of its weights, so that none exceeds 2^8 times
 what the program says; and it is not a number where the reference is none. A warp takes the branch for all its rows. Where scores have a term
-that grows with the trip's number the maximum moves in every trip, and trips stay as they are; so they do where registers are short.
+that grows with the trip's number the maximum moves in every trip, and trips stay as they are; so they do where registers are short. Where
+masks leave some rows few scores in the first trip, all begin with a reference that is 2^8 times as large (`schedule/rising`).
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL, F32
+from tilec.ir.dtypes import BF16, BOOL, F32
 from tilec.ir.facts import Facts
 from tilec.ir.rescaled import LARGEST_FACTOR, Rescaling
 from tilec.ir.symbolic import Var
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import substitute
 from tilec.passes.schedule.clone import Numbers
-from tilec.passes.schedule.rising import begins_late, trend
+from tilec.passes.schedule.rising import Rise, rises
 from tilec.passes.uses import Definitions, operands
 
 MOST_WORDS = 160
@@ -63,13 +64,14 @@ def keep_references(
             before = numbers.next
             try:
                 kept = _Loop(op, rescaling, numbers, origin, definitions)
-                tile = kept.weight.tile
-                rises = trend(tile, op, definitions, facts) > 0
-                if op.index not in turned:
-                    rises |= begins_late(tile, op, definitions, facts)
-                if rises or kept.words() > MOST_WORDS:
+                backwards = op.index in turned
+                rise = rises(kept.weight.tile, op, definitions, facts, backwards)
+                if rise is Rise.ALWAYS or kept.words() > MOST_WORDS:
                     raise _Refused
-                head, op = kept.kept()
+                head, found_loop = kept.kept()
+                if rise is Rise.FROM_FEW:
+                    ops = kept.lifted(ops, backwards)
+                op = found_loop
             except _Refused:
                 numbers.next = before
                 continue
@@ -192,6 +194,25 @@ class _Loop:
         product = self._like(ops, bound, t.Elementwise, op="fma", args=args3)
         negative = self._like(ops, bound, t.Elementwise, op="neg", args=(product,))
         return self._like(ops, bound, t.Elementwise, op="where", args=(near, negative, none))
+
+    def lifted(self, ops: list[t.Op], backwards: bool) -> list[t.Op]:
+        """The ops in front of the loop, with a first reference that is larger than the program's. Raises _Refused where weights of that
+        size would be rounded worse, or where no op makes the reference; a loop that runs `backwards` keeps its references all the same."""
+        halves = {c.entry.type.dtype for c in self.loop.carried if c.entry.type.dtype.bits <= 16}
+        first = self.running.initial
+        at = next((n for n, op in enumerate(ops) if op.outs and op.outs[0] is first), None)
+        if at is None or not halves <= {BF16}:
+            if backwards:
+                return ops
+            raise _Refused
+        bare = replace(self.numbers.fresh(first), name="")
+        made: list[t.Op] = []
+        bits = self._number(made, math.log2(LARGEST_FACTOR))
+        more = t.Value(self.numbers.next, t.TileType(F32), "")
+        self.numbers.next += 1
+        made.append(t.Elementwise(outs=(more,), op="div", args=(bits, self.weight.factor)))
+        made.append(t.Elementwise(outs=(first,), op="add", args=(bare, more), span=first.span))
+        return [*ops[:at], replace(ops[at], outs=(bare,)), *made, *ops[at + 1 :]]
 
     # ---- while the reference stays
 
