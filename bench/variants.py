@@ -59,6 +59,8 @@ class Case:
     lse: bool = False
     mask: Mask | None = None
     score: Score | None = None
+    sink: torch.Tensor | None = None
+    """a score for each head beside those of the keys"""
     base: str = "full"
     """the plain attention that its blocks are compared with"""
 
@@ -88,6 +90,8 @@ def expected(
     if case.mask is not None:
         s = s.masked_fill(~case.mask(*at), -math.inf)
     lse = torch.logsumexp(s, 3)
+    if case.sink is not None:
+        lse = torch.logaddexp(lse, case.sink[None, :heads, None])
     p = torch.exp(s - lse.masked_fill(lse == -math.inf, 0.0)[..., None])
     return p @ c, lse
 
@@ -166,6 +170,7 @@ def cases(names: list[str]) -> list[Case]:
         Case("window", VARIANTS, "sliding_window", mask=window, base="causal"),
         Case("window with auto tiles", FORMS, "window", mask=window, base="causal"),
         Case("alibi", FORMS, "alibi", extra=(slope,), mask=causal, score=alibi, base="causal"),
+        Case("sinks", FORMS, "sinks", extra=(slope,), mask=causal, sink=slope, base="causal"),
         Case("soft cap", FORMS, "soft_cap", scalars=(50.0,), score=cap),
         Case("soft cap and alibi", VARIANTS, "soft_cap_alibi", extra=(slope,), scalars=(50.0,),
              mask=causal, score=capped_alibi, base="causal"),

@@ -2663,9 +2663,9 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   constexpr int kStepsVRow = 2;
   constexpr int kThreadsVRow = 16;
   struct Shared {
-    SteppedTile<bf16_t, 128, 128> q_tile;
-    SteppedTile<bf16_t, 32, 128> k_tiles[3];
-    SteppedTile<bf16_t, 32, 128> v_tiles[3];
+    SharedTile<bf16_t, 128, 128> q_tile;
+    SharedTile<bf16_t, 32, 128> k_tiles[3];
+    SharedTile<bf16_t, 32, 128> v_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);

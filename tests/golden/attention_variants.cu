@@ -331,12 +331,6 @@ __device__ __forceinline__ T add_wrap(T a, T b) {
   return static_cast<T>(static_cast<WrapWord<T>>(a) + static_cast<WrapWord<T>>(b));
 }
 
-/// a - b modulo 2^bits.
-template <class T>
-__device__ __forceinline__ T sub_wrap(T a, T b) {
-  return static_cast<T>(static_cast<WrapWord<T>>(a) - static_cast<WrapWord<T>>(b));
-}
-
 /// -x modulo 2^bits: the least value stays itself.
 template <class T>
 __device__ __forceinline__ T neg_wrap(T x) {
@@ -441,6 +435,10 @@ struct Divisor {
   return divisor(y).reciprocal;
 }
 
+/// 2^x within 2 ulp; a denormal result becomes 0.
+[[maybe_unused]] __device__ __forceinline__ float exp2_fast(float x) { return exp2_approx(x); }
+[[maybe_unused]] __device__ __forceinline__ double exp2_fast(double x) { return ::exp2(x); }
+
 /// exp(x), relative error (2 + 1.2·|x|) ulp: the rounding of x·log2(e) grows with |x|.
 [[maybe_unused]] __device__ __forceinline__ float exp_fast(float x) {
   return exp2_approx(x * 1.442695041f);
@@ -467,6 +465,10 @@ struct Divisor {
 }
 [[maybe_unused]] __device__ __forceinline__ double tanh_fast(double x) { return ::tanh(x); }
 
+/// The lanes of a warp meet; what they did to memory before is seen behind it, and nothing is read
+/// ahead of it.
+[[maybe_unused]] __device__ __forceinline__ void sync_warp() { __syncwarp(); }
+
 /// x of the lane whose number differs by `lane_mask`, for any trivially copyable T. All 32 lanes
 /// take part.
 template <class T>
@@ -479,6 +481,14 @@ __device__ __forceinline__ T shuffle_xor(T x, int lane_mask) {
   memcpy(&x, words, sizeof(T));
   return x;
 }
+
+/// Whether x holds in any thread of the warp.
+[[maybe_unused]] __device__ __forceinline__ bool any_lane(bool x) {
+  return __any_sync(0xffffffffu, x) != 0;
+}
+
+/// Stands in a branch that is seldom taken: the compiler does not compute what is in it beforehand.
+[[maybe_unused]] __device__ __forceinline__ void seldom() { asm volatile(""); }
 
 /// The number of this thread in its warp; blocks are one-dimensional.
 [[maybe_unused]] __device__ __forceinline__ int lane_id() {
@@ -695,6 +705,38 @@ struct alignas(128) SharedTile {
     }
     return storage + row * kPitch + chunk * kChunk + col % kChunk;
   }
+
+  /// The element `rows` below and `cols` behind (row, col): `rows` a multiple of 8, `cols` one of
+  /// two chunks, `col` in the first two. What is constant of both costs a thread no register, and
+  /// what turns its chunk is one operation.
+  __device__ __forceinline__ T* beyond(int row, int col, int rows, int cols) {
+    if constexpr (kSwizzled && kChunks >= 8) {
+      constexpr int kSpan = 8 * kChunk;
+      const int chunk = (col / kChunk) ^ (row % 8);
+      const int place = row * kPitch + chunk * kChunk + col % kChunk;
+      return storage + (place ^ cols % kSpan) + cols / kSpan * kSpan + rows * kPitch;
+    } else {
+      return at(row + rows, col + cols);
+    }
+  }
+};
+
+/// The same for coordinates that are not negative: the compiler then sees that rows eight apart,
+/// and multiples of that, lie at constant distances, and needs one register for all of them.
+template <class T, int kRows, int kCols>
+struct SteppedTile : SharedTile<T, kRows, kCols> {
+  using Base = SharedTile<T, kRows, kCols>;
+
+  __device__ __forceinline__ T* at(int row, int col) {
+    unsigned chunk = static_cast<unsigned>(col) / Base::kChunk;
+    if constexpr (Base::kSwizzled && Base::kChunks >= 8) {
+      chunk ^= static_cast<unsigned>(row) % 8;
+    } else if constexpr (Base::kSwizzled && Base::kChunks > 1) {
+      chunk ^= static_cast<unsigned>(row) / (8 / Base::kChunks) % Base::kChunks;
+    }
+    return this->storage + row * Base::kPitch + chunk * Base::kChunk +
+           static_cast<unsigned>(col) % Base::kChunk;
+  }
 };
 
 /// A vector of 16 bytes to shared memory.
@@ -724,7 +766,7 @@ struct OperandB {
 template <class Tile>
 __device__ __forceinline__ void load_a(OperandA& a, Tile& tile, int row, int k) {
   const int lane = lane_id();
-  ldmatrix_x4(a.x, tile.at(row + lane % 16, k + lane / 16 * Tile::kChunk));
+  ldmatrix_x4(a.x, tile.beyond(lane % 16, lane / 16 * Tile::kChunk, row, k));
 }
 
 /// kTiles blocks of eight columns from `column` on and 32 bytes of k, from a tile that holds the
@@ -735,20 +777,21 @@ __device__ __forceinline__ void load_b(OperandB (&b)[kTiles], Tile& tile, int co
 #pragma unroll
   for (int n = 0; n + 1 < kTiles; n += 2) {
     uint32_t r[4];
-    ldmatrix_x4(r, tile.at(column + n * 8 + lane / 16 * 8 + lane % 8,
-                           k + lane / 8 % 2 * Tile::kChunk));
+    ldmatrix_x4(r, tile.beyond(lane / 16 * 8 + lane % 8, lane / 8 % 2 * Tile::kChunk,
+                               column + n * 8, k));
     b[n].x[0] = r[0];
     b[n].x[1] = r[1];
     b[n + 1].x[0] = r[2];
     b[n + 1].x[1] = r[3];
   }
   if constexpr (kTiles % 2 == 1) {
-    ldmatrix_x2(b[kTiles - 1].x, tile.at(column + (kTiles - 1) * 8 + lane % 8,
-                                         k + lane / 8 % 2 * Tile::kChunk));
+    ldmatrix_x2(b[kTiles - 1].x, tile.beyond(lane % 8, lane / 8 % 2 * Tile::kChunk,
+                                             column + (kTiles - 1) * 8, k));
   }
 }
 
-/// The same from a tile that holds k as its rows (16-bit elements).
+/// The same from a tile that holds k as its rows (16-bit elements). More blocks than one begin at a
+/// multiple of 16 columns.
 template <int kTiles, class Tile>
 __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& tile, int column,
                                                   int k) {
@@ -756,8 +799,8 @@ __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& t
 #pragma unroll
   for (int n = 0; n + 1 < kTiles; n += 2) {
     uint32_t r[4];
-    ldmatrix_x4_trans(r, tile.at(k + lane / 8 % 2 * 8 + lane % 8,
-                                 column + n * 8 + lane / 16 * 8));
+    ldmatrix_x4_trans(r, tile.beyond(lane / 8 % 2 * 8 + lane % 8, lane / 16 * 8, k,
+                                     column + n * 8));
     b[n].x[0] = r[0];
     b[n].x[1] = r[1];
     b[n + 1].x[0] = r[2];
@@ -997,10 +1040,10 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT8 = 16;
-  constexpr int kWidthT8 = 2;
-  constexpr int kStepsT8Line = 4;
-  constexpr int kWidthT8Line = 8;
+  constexpr int kStepsT10 = 16;
+  constexpr int kWidthT10 = 2;
+  constexpr int kStepsT10Line = 4;
+  constexpr int kWidthT10Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -1012,9 +1055,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   constexpr int kStepsVRow = 8;
   constexpr int kThreadsVRow = 16;
   struct Shared {
-    SharedTile<bf16_t, 128, 128> q_tile;
-    SharedTile<bf16_t, 128, 128> k_tiles[2];
-    SharedTile<bf16_t, 128, 128> v_tiles[2];
+    SteppedTile<bf16_t, 128, 128> k_tiles[2];
+    SteppedTile<bf16_t, 128, 128> v_tiles[2];
+    SteppedTile<bf16_t, 128, 128> q_tile;
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -1023,7 +1066,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t8_line_first = thread % 4 * 8;
+  const int t10_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -1033,128 +1076,465 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   const int h = instance % H;
   instance /= H;
   const int b = instance;
+  const float in_bits = scale * 1.4426950408889634f;
+  const float far_from = div_fast(1073741824.0f, in_bits);
+  const int s = bitcast<int>(in_bits);
+  const int and_ = static_cast<int>(s & 2139095040);
+  const float s_2 = bitcast<float>(and_);
+  const int q_row_end = S - BM * i_tile;
 
   // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-  __syncthreads();  // q_tile is read before it is written again
-  const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll 4
+  #pragma unroll
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_partial<16>(shared.q_tile.at(q_row_at, q_col_at), q_at + int64_t{q_col_at}
-          + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0), q_at
+          + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
-  cp_async_wait<0>();
-  __syncthreads();  // q_tile is written before it is read
+  const int k_row_end = min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023);
+  const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+  #pragma unroll
+  for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+    const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+    #pragma unroll
+    for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+      const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0), k_at_
+          + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+    }
+  }
+  cp_async_commit();
+
+  // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+  // BN):
+  if (0 < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN) - 1) {
+    const int k_row_end_2 = min_of(BM * i_tile + BM, S) - BN - max_of(0, BM * i_tile - 1023);
+
+    // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
+    const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+        * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+    #pragma unroll
+    for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+      const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+      #pragma unroll
+      for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+        const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+        cp_async_partial<16>(shared.k_tiles[0].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
+            k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end_2 ? 16 : 0);
+      }
+    }
+  }
+
+  // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
+  const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+  #pragma unroll
+  for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+    const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+    #pragma unroll
+    for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+      const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0), v_at
+          + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+    }
+  }
+  cp_async_commit();
+
+  // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+  // BN):
+  cp_async_wait<1>();
+  __syncthreads();  // the tiles in front of the loop have landed
+
+  // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
+  Vector<float, kWidthJ> product[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        product[i_step][j_step][j_sub] = 0.0f;
+      }
+    }
+  }
+  {
+    const int row_first = thread / 32 % 8 * 16;
+    OperandA a_operand[2][1];
+    OperandB b_operand[2][4];
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+    }
+    load_b(b_operand[0], shared.k_tiles[1], 0, 0);
+
+    #pragma unroll
+    for (int step = 0; step < 32; ++step) {
+      const int k_now = step / 4, k_next = (step + 1) / 4;
+      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+      sync_warp();  // registers are too few for operands of later steps
+      if (step + 1 < 32) {
+        if (k_next != k_now) {
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[k_next % 2][mt], shared.q_tile, row_first + mt * 16, k_next * 16);
+          }
+        }
+        load_b(b_operand[(step + 1) % 2], shared.k_tiles[1], nt_next * 8, k_next * 16);
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
+              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+        }
+      }
+    }
+  }
+  const float div = div_fast(8.0f, in_bits);
+
+  // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
+  Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const int i_at = i_first + i_step * 8;
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      const int j_at = j_first + j_step * 8;
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        const int j_el = j_at + j_sub;
+        const bool seen = BM * i_tile + i_at - j_first - max_of(0, BM
+            * i_tile - 1023) >= j_el - j_first && BM * i_tile + i_at - j_first - max_of(0, BM
+            * i_tile - 1023) - 1024 < j_el - j_first;
+        tile[i_step][j_step][j_sub] = seen ? product[i_step][j_step][j_sub] : -INFINITY;
+      }
+    }
+  }
+
+  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  float max_tile[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    max_tile[i_step] = OpMax<float>::identity();
+  }
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        max_tile[i_step] = OpMax<float>::combine(max_tile[i_step], tile[i_step][j_step][j_sub]);
+      }
+    }
+  }
+
+  // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
+  bool any_far = false;
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]) + div;
+    any_far = any_far || abs_of(m_new) >= far_from;
+  }
+  const bool rare = any_lane(any_far);
+
+  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
+  }
+  float m_new[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new_2 = max_nan(-INFINITY, max_tile[i_step]) + div;
+    m_new[i_step] = m_new_2;
+  }
+
+  // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+  float tile_2[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float ref = m_new[i_step] == -INFINITY ? 0.0f : m_new[i_step];
+    tile_2[i_step] = abs_of(ref);
+  }
+
+  // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
+  Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        tile_3[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+      }
+    }
+  }
+
+  // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+  float row[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    row[i_step] = -fma(m_new[i_step], in_bits, 0.0f);
+  }
+  float row_2[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    row_2[i_step] = in_bits;
+  }
+  float row_3[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    row_3[i_step] = -fma(m_new[i_step], in_bits, 0.0f);
+  }
+
+  // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
+  if (__builtin_expect(rare, 0)) {
+    seldom();
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          const float ref = m_new[i_step] == -INFINITY ? 0.0f : m_new[i_step];
+          const bool far = tile_2[i_step] > far_from;
+          tile_3[i_step][j_step][j_sub] = far ? tile_3[i_step][j_step][j_sub] - ref
+              : tile_3[i_step][j_step][j_sub];
+        }
+      }
+    }
+
+    // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const bool far = tile_2[i_step] > far_from;
+      const float ref = m_new[i_step] == -INFINITY ? 0.0f : m_new[i_step];
+      row[i_step] = -fma(far ? 0.0f : ref, in_bits, 0.0f);
+    }
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const bool far = tile_2[i_step] > far_from;
+      row_2[i_step] = far ? s_2 : in_bits;
+    }
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const float ref = m_new[i_step] == -INFINITY ? 0.0f : m_new[i_step];
+      const bool far = tile_2[i_step] > far_from;
+      row_3[i_step] = -fma(ref, far ? s_2 : in_bits, 0.0f);
+    }
+  }
+
+  // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+  // BN):
+  float tile_4[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    tile_4[i_step] = fma(-INFINITY, row_2[i_step], 0.0f);
+  }
+
+  // softmax.tile:19  alpha = exp(m - ref)
+  float alpha[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float alpha_2 = exp2_fast(tile_4[i_step] + row_3[i_step]);
+    alpha[i_step] = alpha_2;
+  }
+
+  // softmax.tile:18  p = exp(s - ref[:, None])
+  Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits, row[i_step]));
+        p[i_step][j_step][j_sub] = p_2;
+      }
+    }
+  }
+
+  // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
+  // @ v
+  float sum_p[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    sum_p[i_step] = OpSum<float>::identity();
+  }
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        sum_p[i_step] += p[i_step][j_step][j_sub];
+      }
+    }
+  }
 
   // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
   // BN):
   float state_0[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    state_0[i_step] = -INFINITY;
+    state_0[i_step] = m_new[i_step];
   }
   float state_1[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    state_1[i_step] = 0.0f;
+    state_1[i_step] = 0.0f * alpha[i_step] + sum_p[i_step];
   }
-  Vector<float, kWidthT8> state_2[kStepsI][kStepsT8];
+
+  // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
+  // @ v
+  Vector<bf16_t, kWidthJ> carried[kStepsI][kStepsJ];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      Vector<float, kWidthJ> carried_wide;
       #pragma unroll
-      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-        state_2[i_step][t8_step][t8_sub] = 0.0f;
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        carried_wide[j_sub] = p[i_step][j_step][j_sub];
+      }
+      carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+    }
+  }
+
+  // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+  // BN):
+  Vector<float, kWidthT10> state_2[kStepsI][kStepsT10];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+      #pragma unroll
+      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+        state_2[i_step][t10_step][t10_sub] = 0.0f * alpha[i_step];
       }
     }
   }
+
+  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  float carried_2[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const bool near = abs_of(m_new[i_step]) <= far_from;
+    carried_2[i_step] = near ? -fma(m_new[i_step], in_bits, 0.0f) : NAN;
+  }
   const int j_tile_whole_from_end = max_of(0, i_tile + floor_div(-max_of(0, i_tile
-      * 128 - 1023) - 769, 128));
+      * 128 - 1023) - 897, 128));
   const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S) - max_of(0, i_tile
-      * 128 - 1023)) / 128, ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023),
-      BN)), i_tile + floor_div(-max_of(0, i_tile * 128 - 1023) - 127, 128) + 1);
-  for (int stage = 0; stage < 1; ++stage) {
-    if (stage < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * stage - max_of(0, BM
+      * 128 - 1023)) / 128 - 1, ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
+      * i_tile - 1023), BN) - 1), i_tile + floor_div(-max_of(0, i_tile * 128 - 1023) - 255, 128)
+      + 1);
+
+  // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+  // BN):
+  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
+      * i_tile - 1023), BN) - 1; ++j_tile) {
+    cp_async_wait<0>();
+    __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023),
+        BN) - 1) {
+      const int k_row_end_2 = min_of(BM * i_tile + BM, S) - BN * j_tile_next - BN - max_of(0, BM
           * i_tile - 1023);
 
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll 4
+      const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128 + int64_t{BN} * 128 + static_cast<int64_t>(max_of(0, BM
+          * i_tile - 1023)) * 128;
+      #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
         for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
           const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[stage].at(k_row_at, k_col_at), k_at_
-              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].beyond(k_row_lane, k_col_at,
+              k_row_step * 16, 0), k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128,
+              k_row_at < k_row_end_2 ? 16 : 0);
         }
       }
+    }
+
+    // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+    // BN):
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
+      const int v_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
+          * i_tile - 1023);
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
       const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll 4
+          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[stage].at(v_row_at, v_col_at), v_at
-              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].beyond(v_row_lane, v_col_at,
+              v_row_step * 16, 0), v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128,
+              v_row_at < v_row_end ? 16 : 0);
         }
       }
     }
     cp_async_commit();
-  }
 
-  // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
-  // BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
-      * i_tile - 1023), BN); ++j_tile) {
-    cp_async_wait<0>();
-    __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+    // BN):
     if (j_tile >= j_tile_whole_from_end && j_tile < j_tile_whole_end) {
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-      Vector<float, kWidthJ> product[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product[i_step][j_step][j_sub] = 0.0f;
+            product_2[i_step][j_step][j_sub] = 0.0f;
           }
         }
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][4];
         #pragma unroll
-        for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
-          }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
 
+        #pragma unroll
+        for (int step = 0; step < 32; ++step) {
+          const int k_now = step / 4, k_next = (step + 1) / 4;
+          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+          sync_warp();  // registers are too few for operands of later steps
+          if (step + 1 < 32) {
+            if (k_next != k_now) {
+              #pragma unroll
+              for (int mt = 0; mt < 1; ++mt) {
+                load_a(a_operand[k_next % 2][mt], shared.q_tile, row_first + mt * 16, k_next * 16);
+              }
+            }
+            load_b(b_operand[(step + 1) % 2], shared.k_tiles[j_tile % 2], nt_next * 8, k_next * 16);
+          }
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
+                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
           }
         }
@@ -1162,180 +1542,1154 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float s = product[i_step][j_step][j_sub] * scale;
-            tile[i_step][j_step][j_sub] = s;
+            tile_5[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
           }
         }
-      }
-
-      // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-      float max_tile[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        max_tile[i_step] = OpMax<float>::identity();
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step], tile[i_step][j_step][j_sub]);
-          }
-        }
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
-      }
-
-      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-      float ref[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
-        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-        ref[i_step] = ref_2;
-      }
-
-      // softmax.tile:18  p = exp(s - ref[:, None])
-      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile[i_step][j_step][j_sub] - ref[i_step]);
-            p[i_step][j_step][j_sub] = p_2;
-          }
-        }
-      }
-
-      // softmax.tile:19  alpha = exp(m - ref)
-      float alpha[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
-        alpha[i_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p[kStepsI];
+      float sum_p_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = OpSum<float>::identity();
+        sum_p_2[i_step] = OpSum<float>::identity();
       }
+      Vector<bf16_t, kWidthJ> carried_next[kStepsI][kStepsJ];
+      OperandA a_operand[2][1];
+      OperandB b_operand[2][4];
+      sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[i_step] += p[i_step][j_step][j_sub];
-          }
-        }
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
+            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-          #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
-          }
-        }
-      }
-      Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          Vector<float, kWidthJ> left_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[i_step][j_step][j_sub];
-          }
-          left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
-        }
-      }
-      {
-        #pragma unroll
-        for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
-          }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
           #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
+            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
+            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 4; j_step < 5; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 4; j_step < 5; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
+            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 6; j_step < 7; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 6; j_step < 7; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
+            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 8; j_step < 9; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 8; j_step < 9; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
+            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 10; j_step < 11; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 10; j_step < 11; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
+            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 12; j_step < 13; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 12; j_step < 13; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(112) / 8], carried[2 * mt + 1][(112) / 8],
+            carried[2 * mt][(112) / 8 + 1], carried[2 * mt + 1][(112) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 14; j_step < 15; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 14; j_step < 15; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 15; j_step < 16; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 15; j_step < 16; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          carried[i_step][j_step] = carried_next[i_step][j_step];
+        }
+      }
+      float merged[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        merged[i_step] = state_1[i_step] + sum_p_2[i_step];
+      }
+
+      // softmax.tile:18  p = exp(s - ref[:, None])
+      bool any_late = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool late = !(sum_p_2[i_step] < 256.0f);
+        any_late = any_late || late;
+      }
+      if (__builtin_expect(any_lane(any_late), 0)) {
+        seldom();
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        float max_tile_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          max_tile_2[i_step] = OpMax<float>::identity();
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
-            for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
+                  tile_5[i_step][j_step][j_sub]);
             }
           }
         }
-      }
 
-      // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
-      // BN):
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
-        state_0[i_step] = m_new;
+        // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
+        // :])
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          any_far_2 = any_far_2 || abs_of(m_new_2) >= far_from;
+        }
+        const bool rare_2 = any_lane(any_far_2);
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          max_tile_2[i_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[i_step]);
+        }
+
+        // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+        float ref[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          const float ref_2 = m_new_2 == -INFINITY ? 0.0f : m_new_2;
+          ref[i_step] = ref_2;
+        }
+
+        // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
+        // :])
+        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_6[i_step][j_step][j_sub] = tile_5[i_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+        float row_4[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          row_4[i_step] = -fma(m_new_2, in_bits, 0.0f);
+        }
+
+        // softmax.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          row_5[i_step] = fma(state_0[i_step], in_bits, 0.0f) + -fma(m_new_2, in_bits, 0.0f);
+        }
+
+        // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
+        // :])
+        if (__builtin_expect(rare_2, 0)) {
+          seldom();
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref[i_step]) > far_from;
+                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref[i_step]
+                    : tile_6[i_step][j_step][j_sub];
+              }
+            }
+          }
+
+          // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref[i_step]) > far_from;
+            row_4[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
+          }
+
+          // softmax.tile:19  alpha = exp(m - ref)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref[i_step]) > far_from;
+            const float where = far ? s_2 : in_bits;
+            row_5[i_step] = fma(state_0[i_step], where, 0.0f) + -fma(ref[i_step], where, 0.0f);
+          }
+        }
+        float alpha_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float alpha_3 = exp2_fast(row_5[i_step]);
+          alpha_2[i_step] = alpha_3;
+        }
+
+        // softmax.tile:18  p = exp(s - ref[:, None])
+        Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const float p_3 = exp2_fast(fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  row_4[i_step]));
+              p_2[i_step][j_step][j_sub] = p_3;
+            }
+          }
+        }
+
+        // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+        // p.to(v.dtype) @ v
+        float sum_p_3[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          sum_p_3[i_step] = OpSum<float>::identity();
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              sum_p_3[i_step] += p_2[i_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        float state_0_moved[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          state_0_moved[i_step] = m_new_2;
+        }
+
+        // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+        // p.to(v.dtype) @ v
+        float merged_moved[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          merged_moved[i_step] = state_1[i_step] * alpha_2[i_step] + sum_p_3[i_step];
+        }
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        float carried_2_moved[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          const bool near = abs_of(m_new_2) <= far_from;
+          carried_2_moved[i_step] = near ? -fma(m_new_2, in_bits, 0.0f) : NAN;
+        }
+
+        // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+        // p.to(v.dtype) @ v
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            Vector<float, kWidthJ> carried_wide;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              carried_wide[j_sub] = p_2[i_step][j_step][j_sub];
+            }
+            carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          }
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+            #pragma unroll
+            for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+              state_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub]
+                  * alpha_2[i_step];
+            }
+          }
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          state_0[i_step] = state_0_moved[i_step];
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          merged[i_step] = merged_moved[i_step];
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          carried_2[i_step] = carried_2_moved[i_step];
+        }
       }
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
+        state_1[i_step] = merged[i_step];
       }
     } else {
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-      Vector<float, kWidthJ> product[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product[i_step][j_step][j_sub] = 0.0f;
+            product_2[i_step][j_step][j_sub] = 0.0f;
           }
         }
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][4];
         #pragma unroll
-        for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
-          }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
 
+        #pragma unroll
+        for (int step = 0; step < 32; ++step) {
+          const int k_now = step / 4, k_next = (step + 1) / 4;
+          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+          sync_warp();  // registers are too few for operands of later steps
+          if (step + 1 < 32) {
+            if (k_next != k_now) {
+              #pragma unroll
+              for (int mt = 0; mt < 1; ++mt) {
+                load_a(a_operand[k_next % 2][mt], shared.q_tile, row_first + mt * 16, k_next * 16);
+              }
+            }
+            load_b(b_operand[(step + 1) % 2], shared.k_tiles[j_tile % 2], nt_next * 8, k_next * 16);
+          }
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
+                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
           }
         }
@@ -1343,7 +2697,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -1353,234 +2707,1221 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const bool seen = BM * i_tile + i_at >= BN * j_tile + j_el + max_of(0, BM
-                * i_tile - 1023) && sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el + max_of(0, BM
-                * i_tile - 1023)) < 1024;
-            const float s = product[i_step][j_step][j_sub] * scale;
-            tile[i_step][j_step][j_sub] = seen ? s : -INFINITY;
+            const bool seen = BM * i_tile - BN * j_tile + i_at - j_first - BN - max_of(0, BM
+                * i_tile - 1023) >= j_el - j_first && BM * i_tile - BN * j_tile
+                + i_at - j_first - BN - max_of(0, BM * i_tile - 1023) - 1024 < j_el - j_first;
+            tile_5[i_step][j_step][j_sub] = seen ? product_2[i_step][j_step][j_sub] : -INFINITY;
           }
         }
-      }
-
-      // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-      float max_tile[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        max_tile[i_step] = OpMax<float>::identity();
-      }
-      const int j_end = S - BN * j_tile - max_of(0, BM * i_tile - 1023);
-      const int j_end_2 = BM * i_tile - BN * j_tile + BM - max_of(0, BM * i_tile - 1023);
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el < j_end_2) {
-              max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                  tile[i_step][j_step][j_sub]);
-            }
-          }
-        }
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
-      }
-
-      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-      float ref[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
-        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-        ref[i_step] = ref_2;
-      }
-
-      // softmax.tile:18  p = exp(s - ref[:, None])
-      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile[i_step][j_step][j_sub] - ref[i_step]);
-            p[i_step][j_step][j_sub] = p_2;
-          }
-        }
-      }
-
-      // softmax.tile:19  alpha = exp(m - ref)
-      float alpha[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
-        alpha[i_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p[kStepsI];
+      float sum_p_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = OpSum<float>::identity();
+        sum_p_2[i_step] = OpSum<float>::identity();
       }
+      Vector<bf16_t, kWidthJ> carried_next[kStepsI][kStepsJ];
+      OperandA a_operand[2][1];
+      OperandB b_operand[2][4];
+      sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el < j_end_2) {
-              sum_p[i_step] += p[i_step][j_step][j_sub];
-            }
-          }
-        }
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
+            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-          #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
-          }
-        }
-      }
-      Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> left_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            left_wide[j_sub] = j_el < j_end && j_el < j_end_2 ? p[i_step][j_step][j_sub] : 0.0f;
-          }
-          left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
-        }
-      }
-      {
-        #pragma unroll
-        for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
-          }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
           #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
+            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
+            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 4; j_step < 5; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 4; j_step < 5; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
+            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 6; j_step < 7; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 6; j_step < 7; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
+            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 8; j_step < 9; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 8; j_step < 9; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
+            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 10; j_step < 11; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 10; j_step < 11; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
+            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 12; j_step < 13; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 12; j_step < 13; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(112) / 8], carried[2 * mt + 1][(112) / 8],
+            carried[2 * mt][(112) / 8 + 1], carried[2 * mt + 1][(112) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 14; j_step < 15; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 14; j_step < 15; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 15; j_step < 16; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 15; j_step < 16; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          carried[i_step][j_step] = carried_next[i_step][j_step];
+        }
+      }
+      float merged[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        merged[i_step] = state_1[i_step] + sum_p_2[i_step];
+      }
+
+      // softmax.tile:18  p = exp(s - ref[:, None])
+      bool any_late = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool late = !(sum_p_2[i_step] < 256.0f);
+        any_late = any_late || late;
+      }
+      if (__builtin_expect(any_lane(any_late), 0)) {
+        seldom();
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        float max_tile_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          max_tile_2[i_step] = OpMax<float>::identity();
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
-            for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
+                  tile_5[i_step][j_step][j_sub]);
             }
           }
         }
-      }
 
-      // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
-      // BN):
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
-        state_0[i_step] = m_new;
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
-      }
-    }
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
-          * i_tile - 1023);
-
-      // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll 4
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
+        // :])
+        bool any_far_2 = false;
         #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
-              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          any_far_2 = any_far_2 || abs_of(m_new_2) >= far_from;
+        }
+        const bool rare_2 = any_lane(any_far_2);
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          max_tile_2[i_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[i_step]);
+        }
+
+        // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+        float ref[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          const float ref_2 = m_new_2 == -INFINITY ? 0.0f : m_new_2;
+          ref[i_step] = ref_2;
+        }
+
+        // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
+        // :])
+        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_6[i_step][j_step][j_sub] = tile_5[i_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+        float row_4[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          row_4[i_step] = -fma(m_new_2, in_bits, 0.0f);
+        }
+
+        // softmax.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          row_5[i_step] = fma(state_0[i_step], in_bits, 0.0f) + -fma(m_new_2, in_bits, 0.0f);
+        }
+
+        // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
+        // :])
+        if (__builtin_expect(rare_2, 0)) {
+          seldom();
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref[i_step]) > far_from;
+                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref[i_step]
+                    : tile_6[i_step][j_step][j_sub];
+              }
+            }
+          }
+
+          // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref[i_step]) > far_from;
+            row_4[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
+          }
+
+          // softmax.tile:19  alpha = exp(m - ref)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref[i_step]) > far_from;
+            const float where = far ? s_2 : in_bits;
+            row_5[i_step] = fma(state_0[i_step], where, 0.0f) + -fma(ref[i_step], where, 0.0f);
+          }
+        }
+        float alpha_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float alpha_3 = exp2_fast(row_5[i_step]);
+          alpha_2[i_step] = alpha_3;
+        }
+
+        // softmax.tile:18  p = exp(s - ref[:, None])
+        Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const float p_3 = exp2_fast(fma(tile_6[i_step][j_step][j_sub], in_bits,
+                  row_4[i_step]));
+              p_2[i_step][j_step][j_sub] = p_3;
+            }
+          }
+        }
+
+        // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+        // p.to(v.dtype) @ v
+        float sum_p_3[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          sum_p_3[i_step] = OpSum<float>::identity();
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              sum_p_3[i_step] += p_2[i_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        float state_0_moved[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          state_0_moved[i_step] = m_new_2;
+        }
+
+        // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+        // p.to(v.dtype) @ v
+        float merged_moved[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          merged_moved[i_step] = state_1[i_step] * alpha_2[i_step] + sum_p_3[i_step];
+        }
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        float carried_2_moved[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          const bool near = abs_of(m_new_2) <= far_from;
+          carried_2_moved[i_step] = near ? -fma(m_new_2, in_bits, 0.0f) : NAN;
+        }
+
+        // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+        // p.to(v.dtype) @ v
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            Vector<float, kWidthJ> carried_wide;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              carried_wide[j_sub] = p_2[i_step][j_step][j_sub];
+            }
+            carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          }
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+            #pragma unroll
+            for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+              state_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub]
+                  * alpha_2[i_step];
+            }
+          }
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          state_0[i_step] = state_0_moved[i_step];
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          merged[i_step] = merged_moved[i_step];
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          carried_2[i_step] = carried_2_moved[i_step];
         }
       }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        state_1[i_step] = merged[i_step];
+      }
+    }
+  }
 
-      // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
-      // :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll 4
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+  // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+  // BN):
+  cp_async_wait<0>();
+  __syncthreads();  // the tiles behind the loop have landed
+
+  // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
+  // @ v
+  Vector<float, kWidthT10> product_2[kStepsI][kStepsT10];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+      #pragma unroll
+      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+        product_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub];
+      }
+    }
+  }
+  {
+    OperandA a_operand[2][1];
+    OperandB b_operand[2][4];
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
+          * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+    }
+    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM,
+        S) - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], 0, 0);
+
+    #pragma unroll
+    for (int step = 0; step < 32; ++step) {
+      const int k_now = step / 4, k_next = (step + 1) / 4;
+      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+      sync_warp();  // registers are too few for operands of later steps
+      if (step + 1 < 32) {
+        if (k_next != k_now) {
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8], carried[2 * mt
+                + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1], carried[2 * mt
+                + 1][(k_next * 16) / 8 + 1]);
+          }
+        }
+        load_b_transposed(b_operand[(step + 1) % 2], shared.v_tiles[max_of(ceil_div(min_of(BM
+            * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], nt_next * 8, k_next
+            * 16);
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
-              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
+              + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }
       }
     }
-    cp_async_commit();
+  }
+
+  // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+  // BN):
+  const int size = ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN);
+  const bool gt = size > 0;
+
+  // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
+  // @ v
+  float state_1_2[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float state_1_3 = gt ? state_1[i_step] : 0.0f;
+    state_1_2[i_step] = lane_reduce<OpSum<float>, 4>(state_1_3);
   }
 
   // attention_variants.tile:14  o[b, h, i, :] = softmax.end(state)
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
       * 128;
-  Vector<bf16_t, kWidthT8> o_out[kStepsI][kStepsT8];
+  Vector<bf16_t, kWidthT10> o_out[kStepsI][kStepsT10];
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    by_scale[i_step] = divisor_scale(state_1[i_step] == 0.0f ? 1.0f : state_1[i_step]);
+    by_scale[i_step] = divisor_scale(state_1_2[i_step] == 0.0f ? 1.0f : state_1_2[i_step]);
   }
   float by_reciprocal[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    by_reciprocal[i_step] = divisor_reciprocal(state_1[i_step] == 0.0f ? 1.0f : state_1[i_step]);
+    by_reciprocal[i_step] = divisor_reciprocal(state_1_2[i_step] == 0.0f ? 1.0f
+        : state_1_2[i_step]);
   }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-      Vector<float, kWidthT8> o_out_wide;
+    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+      Vector<float, kWidthT10> o_out_wide;
       #pragma unroll
-      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-        o_out_wide[t8_sub] = state_2[i_step][t8_step][t8_sub] * by_scale[i_step]
-            * by_reciprocal[i_step];
+      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+        const float state_2_2 = gt ? product_2[i_step][t10_step][t10_sub] : 0.0f;
+        o_out_wide[t10_sub] = state_2_2 * by_scale[i_step] * by_reciprocal[i_step];
       }
-      o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+      o_out[i_step][t10_step] = convert_vector<bf16_t>(o_out_wide);
     }
   }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t8_line_step = 0; t8_line_step < kStepsT8Line; ++t8_line_step) {
-      const int t8_line_at = t8_line_first + t8_line_step * 32;
-      const Vector<bf16_t, kWidthT8Line> o_line = gather_quad(o_out[i_step][4 * t8_line_step],
-          o_out[i_step][4 * t8_line_step + 1], o_out[i_step][4 * t8_line_step + 2], o_out[i_step][4
-          * t8_line_step + 3]);
+    for (int t10_line_step = 0; t10_line_step < kStepsT10Line; ++t10_line_step) {
+      const int t10_line_at = t10_line_first + t10_line_step * 32;
+      const Vector<bf16_t, kWidthT10Line> o_line = gather_quad(o_out[i_step][4 * t10_line_step],
+          o_out[i_step][4 * t10_line_step + 1], o_out[i_step][4 * t10_line_step + 2],
+          o_out[i_step][4 * t10_line_step + 3]);
       if (i_at < q_row_end) {
-        store_aligned(o_at + int64_t{i_at} * 128 + t8_line_at, o_line);
+        store_aligned(o_at + int64_t{i_at} * 128 + t10_line_at, o_line);
       }
     }
   }
@@ -1733,6 +4074,50 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       * i_tile - 1023), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
+      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
+          * i_tile - 1023);
+
+      // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      #pragma unroll 1
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          Vector<bf16_t, kWidthKCol> k_chunk = {};
+          if (k_row_at < k_row_end) {
+            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
+          }
+          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
+        }
+      }
+
+      // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
+      // :])
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      #pragma unroll 1
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          Vector<bf16_t, kWidthVCol> v_chunk = {};
+          if (v_row_at < k_row_end) {
+            v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
+          }
+          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
+        }
+      }
+    }
+    cp_async_commit();
+
+    // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+    // BN):
     if (j_tile >= j_tile_whole_from_end && j_tile < j_tile_whole_end) {
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
@@ -1962,9 +4347,9 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const bool seen = BM * i_tile + i_at >= BN * j_tile + j_el + max_of(0, BM
-                * i_tile - 1023) && sub_wrap(BM * i_tile + i_at, BN * j_tile + j_el + max_of(0, BM
-                * i_tile - 1023)) < 1024;
+            const bool seen = BM * i_tile - BN * j_tile + i_at - j_first - max_of(0, BM
+                * i_tile - 1023) >= j_el - j_first && BM * i_tile - BN * j_tile
+                + i_at - j_first - max_of(0, BM * i_tile - 1023) - 1024 < j_el - j_first;
             const float s = product[i_step][j_step][j_sub] * scale;
             tile[i_step][j_step][j_sub] = seen ? s : -INFINITY;
           }
@@ -2115,47 +4500,6 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
         state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
       }
     }
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
-          * i_tile - 1023);
-
-      // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll 1
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          Vector<bf16_t, kWidthKCol> k_chunk = {};
-          if (k_row_at < k_row_end) {
-            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
-          }
-          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
-        }
-      }
-
-      // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
-      // :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
-      #pragma unroll 1
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          Vector<bf16_t, kWidthVCol> v_chunk = {};
-          if (v_row_at < k_row_end) {
-            v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
-          }
-          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
-        }
-      }
-    }
-    cp_async_commit();
   }
 
   // attention_variants.tile:14  o[b, h, i, :] = softmax.end(state)
@@ -2277,10 +4621,10 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT8 = 16;
-  constexpr int kWidthT8 = 2;
-  constexpr int kStepsT8Line = 4;
-  constexpr int kWidthT8Line = 8;
+  constexpr int kStepsT10 = 16;
+  constexpr int kWidthT10 = 2;
+  constexpr int kStepsT10Line = 4;
+  constexpr int kWidthT10Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -2292,9 +4636,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   constexpr int kStepsVRow = 8;
   constexpr int kThreadsVRow = 16;
   struct Shared {
-    SharedTile<bf16_t, 128, 128> q_tile;
-    SharedTile<bf16_t, 128, 128> k_tiles[2];
-    SharedTile<bf16_t, 128, 128> v_tiles[2];
+    SteppedTile<bf16_t, 128, 128> k_tiles[2];
+    SteppedTile<bf16_t, 128, 128> v_tiles[2];
+    SteppedTile<bf16_t, 128, 128> q_tile;
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -2303,7 +4647,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t8_line_first = thread % 4 * 8;
+  const int t10_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -2313,614 +4657,3337 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   const int h = instance % H;
   instance /= H;
   const int b = instance;
+  const float far_from = div_fast(1073741824.0f, 1.4426950408889634f);
+  const int s = bitcast<int>(1.4426950408889634f);
+  const int and_ = static_cast<int>(s & 2139095040);
+  const float s_2 = bitcast<float>(and_);
+  const int q_row_end = S - BM * i_tile;
 
   // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
-  __syncthreads();  // q_tile is read before it is written again
-  const int q_row_end = S - BM * i_tile;
   const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
       * i_tile * 128;
-  #pragma unroll 4
+  #pragma unroll
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_partial<16>(shared.q_tile.at(q_row_at, q_col_at), q_at + int64_t{q_col_at}
-          + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0), q_at
+          + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
-  cp_async_wait<0>();
-  __syncthreads();  // q_tile is written before it is read
   const float div = div_fast(scale, cap);
 
   // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
   const float* const slope_at = slope + h;
   const float slope_value = load_element(slope_at);
+  const int k_row_begin_end = BN - BN * ceil_div(min_of(BM * i_tile + BM, S), BN);
+
+  // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
+  const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+      * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
+  #pragma unroll
+  for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+    const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+    #pragma unroll
+    for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+      const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0), k_at_
+          + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at >= k_row_begin_end ? 16 : 0);
+    }
+  }
+  cp_async_commit();
+
+  // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
+  if (0 < ceil_div(min_of(BM * i_tile + BM, S), BN) - 1) {
+    const int k_row_begin_end_2 = BN * 2 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN);
+
+    // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
+    const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+        * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 256;
+    #pragma unroll
+    for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+      const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+      #pragma unroll
+      for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+        const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+        cp_async_partial<16>(shared.k_tiles[0].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
+            k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at >= k_row_begin_end_2
+            ? 16 : 0);
+      }
+    }
+  }
+  const int v_row_end = BN - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + min_of(BM * i_tile
+      + BM, S);
+
+  // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+  // -inf), v[b, h, j, :])
+  const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+      * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
+  #pragma unroll
+  for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+    const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+    #pragma unroll
+    for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+      const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0), v_at
+          + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end ? 16 : 0);
+    }
+  }
+  cp_async_commit();
+
+  // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
+  cp_async_wait<1>();
+  __syncthreads();  // the tiles in front of the loop have landed
+
+  // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
+  Vector<float, kWidthJ> product[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        product[i_step][j_step][j_sub] = 0.0f;
+      }
+    }
+  }
+  {
+    const int row_first = thread / 32 % 8 * 16;
+    OperandA a_operand[2][1];
+    OperandB b_operand[2][4];
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+    }
+    load_b(b_operand[0], shared.k_tiles[1], 0, 0);
+
+    #pragma unroll
+    for (int step = 0; step < 32; ++step) {
+      const int k_now = step / 4, k_next = (step + 1) / 4;
+      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+      sync_warp();  // registers are too few for operands of later steps
+      if (step + 1 < 32) {
+        if (k_next != k_now) {
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[k_next % 2][mt], shared.q_tile, row_first + mt * 16, k_next * 16);
+          }
+        }
+        load_b(b_operand[(step + 1) % 2], shared.k_tiles[1], nt_next * 8, k_next * 16);
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
+              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+        }
+      }
+    }
+  }
+
+  // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
+  const float mul = slope_value * 1.4426950408889634f;
+  const float abs_ = abs_of(mul);
+  const bool lt = abs_ < 7.922816251426434e+28f;
+  const float in_bits = lt ? mul : NAN;
+
+  // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
+  const float mul_2 = cap * 1.4426950408889634f;
+  const float abs__2 = abs_of(mul_2);
+  const bool lt_2 = abs__2 < 7.922816251426434e+28f;
+  const float in_bits_2 = lt_2 ? mul_2 : NAN;
+  Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        tile[i_step][j_step][j_sub] = tanh_fast(product[i_step][j_step][j_sub] * div);
+      }
+    }
+  }
+
+  // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
+  Vector<float, kWidthJ> s_3[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const int i_at = i_first + i_step * 8;
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      const int j_at = j_first + j_step * 8;
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        const int j_el = j_at + j_sub;
+        const float s_4 = cap * tile[i_step][j_step][j_sub];
+        const float s_5 = s_4 + slope_value * (convert<float>(BN * ceil_div(min_of(BM * i_tile + BM,
+            S), BN) - BM * i_tile - i_first + j_first - BN) + convert<float>(i_first - i_at
+            + j_el - j_first));
+        s_3[i_step][j_step][j_sub] = s_5;
+      }
+    }
+  }
+
+  // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+  // -inf), v[b, h, j, :])
+  Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const int i_at = i_first + i_step * 8;
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      const int j_at = j_first + j_step * 8;
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        const int j_el = j_at + j_sub;
+        tile_2[i_step][j_step][j_sub] = BM * i_tile - BN * ceil_div(min_of(BM * i_tile + BM, S), BN)
+            + i_at - j_first + BN >= j_el - j_first ? s_3[i_step][j_step][j_sub] : -INFINITY;
+      }
+    }
+  }
+
+  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  float max_tile[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    max_tile[i_step] = OpMax<float>::identity();
+  }
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        max_tile[i_step] = OpMax<float>::combine(max_tile[i_step], tile_2[i_step][j_step][j_sub]);
+      }
+    }
+  }
+
+  // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+  // -inf), v[b, h, j, :])
+  bool any_far = false;
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    any_far = any_far || abs_of(m_new) >= far_from;
+  }
+  const bool rare = any_lane(any_far);
+
+  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
+  }
+
+  // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+  float ref[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+    ref[i_step] = ref_2;
+  }
+
+  // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+  // -inf), v[b, h, j, :])
+  Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        tile_3[i_step][j_step][j_sub] = tile_2[i_step][j_step][j_sub];
+      }
+    }
+  }
+
+  // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+  float row[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    row[i_step] = -fma(m_new, 1.4426950408889634f, 0.0f);
+  }
+  float row_2[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    row_2[i_step] = 1.4426950408889634f;
+  }
+  float row_3[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    row_3[i_step] = -fma(m_new, 1.4426950408889634f, 0.0f);
+  }
+
+  // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+  // -inf), v[b, h, j, :])
+  if (__builtin_expect(rare, 0)) {
+    seldom();
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          tile_3[i_step][j_step][j_sub] = far ? tile_3[i_step][j_step][j_sub] - ref[i_step]
+              : tile_3[i_step][j_step][j_sub];
+        }
+      }
+    }
+
+    // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const bool far = abs_of(ref[i_step]) > far_from;
+      row[i_step] = -fma(far ? 0.0f : ref[i_step], 1.4426950408889634f, 0.0f);
+    }
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const bool far = abs_of(ref[i_step]) > far_from;
+      row_2[i_step] = far ? s_2 : 1.4426950408889634f;
+    }
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const bool far = abs_of(ref[i_step]) > far_from;
+      row_3[i_step] = -fma(ref[i_step], far ? s_2 : 1.4426950408889634f, 0.0f);
+    }
+  }
+
+  // softmax.tile:19  alpha = exp(m - ref)
+  float tile_4[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    tile_4[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step];
+  }
+  float alpha[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float alpha_2 = exp2_fast(tile_4[i_step]);
+    alpha[i_step] = alpha_2;
+  }
+
+  // softmax.tile:18  p = exp(s - ref[:, None])
+  Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], 1.4426950408889634f,
+            row[i_step]));
+        p[i_step][j_step][j_sub] = p_2;
+      }
+    }
+  }
+
+  // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
+  // @ v
+  float sum_p[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    sum_p[i_step] = OpSum<float>::identity();
+  }
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        sum_p[i_step] += p[i_step][j_step][j_sub];
+      }
+    }
+  }
 
   // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
   float state_0[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    state_0[i_step] = -INFINITY;
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    state_0[i_step] = m_new;
   }
   float state_1[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    state_1[i_step] = 0.0f;
+    state_1[i_step] = 0.0f * alpha[i_step] + sum_p[i_step];
   }
-  Vector<float, kWidthT8> state_2[kStepsI][kStepsT8];
+
+  // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
+  // @ v
+  Vector<bf16_t, kWidthJ> carried[kStepsI][kStepsJ];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      Vector<float, kWidthJ> carried_wide;
       #pragma unroll
-      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-        state_2[i_step][t8_step][t8_sub] = 0.0f;
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        carried_wide[j_sub] = p[i_step][j_step][j_sub];
+      }
+      carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+    }
+  }
+
+  // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
+  Vector<float, kWidthT10> state_2[kStepsI][kStepsT10];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+      #pragma unroll
+      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+        state_2[i_step][t10_step][t10_sub] = 0.0f * alpha[i_step];
       }
     }
   }
-  const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(BM * i_tile + BM, S), BN), i_tile),
-      min_of(i_tile * 128 + 128, S) / 128);
-  for (int stage = 0; stage < 1; ++stage) {
-    if (stage < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * stage;
+
+  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  float carried_2[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    const bool near = abs_of(m_new) <= far_from;
+    carried_2[i_step] = near ? -fma(m_new, 1.4426950408889634f, 0.0f) : NAN;
+  }
+  const int j_tile_whole_from_end = max_of(max_of(ceil_div(-min_of(i_tile * 128 + 128, S), 128)
+      + ceil_div(min_of(i_tile * 128 + 128, S), 128), ceil_div(min_of(i_tile * 128 + 128, S),
+      128) - i_tile - 1), 0);
+  const int j_tile_whole_end = ceil_div(min_of(BM * i_tile + BM, S), BN) - 1;
+
+  // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
+  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S), BN) - 1; ++j_tile) {
+    cp_async_wait<0>();
+    __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN) - 1) {
+      const int k_row_begin_end_2 = BN * j_tile_next - BN * ceil_div(min_of(BM * i_tile + BM, S),
+          BN) + BN * 2;
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128;
-      #pragma unroll 4
+      const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h
+          * 128 - int64_t{BN} * j_tile_next * 128 + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM,
+          S), BN) * 128 - int64_t{BN} * 256;
+      #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
         for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
           const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[stage].at(k_row_at, k_col_at), k_at_
-              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].beyond(k_row_lane, k_col_at,
+              k_row_step * 16, 0), k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128,
+              k_row_at >= k_row_begin_end_2 ? 16 : 0);
         }
       }
+    }
+
+    // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
+      const int v_row_end = BN * j_tile_next - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + BN
+          + min_of(BM * i_tile + BM, S);
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128;
-      #pragma unroll 4
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 - int64_t{BN}
+          * j_tile_next * 128 + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM, S), BN)
+          * 128 - int64_t{BN} * 128;
+      #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[stage].at(v_row_at, v_col_at), v_at
-              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].beyond(v_row_lane, v_col_at,
+              v_row_step * 16, 0), v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128,
+              v_row_at < v_row_end ? 16 : 0);
         }
       }
     }
     cp_async_commit();
-  }
 
-  // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S), BN); ++j_tile) {
-    cp_async_wait<0>();
-    __syncthreads();  // this trip's tiles have landed, those of the last trip are read
-    if (j_tile < j_tile_whole_end) {
+    // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
+    if (j_tile >= j_tile_whole_from_end && j_tile < j_tile_whole_end) {
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
-      Vector<float, kWidthJ> product[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product[i_step][j_step][j_sub] = 0.0f;
+            product_2[i_step][j_step][j_sub] = 0.0f;
           }
         }
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][4];
         #pragma unroll
-        for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
-          }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
 
+        #pragma unroll
+        for (int step = 0; step < 32; ++step) {
+          const int k_now = step / 4, k_next = (step + 1) / 4;
+          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+          sync_warp();  // registers are too few for operands of later steps
+          if (step + 1 < 32) {
+            if (k_next != k_now) {
+              #pragma unroll
+              for (int mt = 0; mt < 1; ++mt) {
+                load_a(a_operand[k_next % 2][mt], shared.q_tile, row_first + mt * 16, k_next * 16);
+              }
+            }
+            load_b(b_operand[(step + 1) % 2], shared.k_tiles[j_tile % 2], nt_next * 8, k_next * 16);
+          }
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
+                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
           }
         }
       }
-      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile[i_step][j_step][j_sub] = tanh_fast(product[i_step][j_step][j_sub] * div);
+            tile_5[i_step][j_step][j_sub] = tanh_fast(product_2[i_step][j_step][j_sub] * div);
           }
         }
-      }
-
-      // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * convert<float>(sub_wrap(BN * j_tile + j_el, BM
-                * i_tile + i_at));
-            s[i_step][j_step][j_sub] = s_3;
-          }
-        }
-      }
-
-      // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-      // -inf), v[b, h, j, :])
-      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_2[i_step][j_step][j_sub] = s[i_step][j_step][j_sub];
-          }
-        }
-      }
-
-      // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-      float max_tile[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        max_tile[i_step] = OpMax<float>::identity();
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                tile_2[i_step][j_step][j_sub]);
-          }
-        }
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
-      }
-
-      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-      float ref[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
-        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-        ref[i_step] = ref_2;
-      }
-
-      // softmax.tile:18  p = exp(s - ref[:, None])
-      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
-            p[i_step][j_step][j_sub] = p_2;
-          }
-        }
-      }
-
-      // softmax.tile:19  alpha = exp(m - ref)
-      float alpha[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
-        alpha[i_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p[kStepsI];
+      float sum_p_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = OpSum<float>::identity();
+        sum_p_2[i_step] = OpSum<float>::identity();
       }
+      Vector<bf16_t, kWidthJ> carried_next[kStepsI][kStepsJ];
+      OperandA a_operand[2][1];
+      OperandB b_operand[2][4];
+      sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[i_step] += p[i_step][j_step][j_sub];
-          }
-        }
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
+            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-          #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
-          }
-        }
-      }
-      Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          Vector<float, kWidthJ> left_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[i_step][j_step][j_sub];
-          }
-          left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
-        }
-      }
-      {
-        #pragma unroll
-        for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
-          }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
           #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
+            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
+            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 4; j_step < 5; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 4; j_step < 5; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
+            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 6; j_step < 7; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 6; j_step < 7; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
+            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 8; j_step < 9; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 8; j_step < 9; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
+            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 10; j_step < 11; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 10; j_step < 11; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
+            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 12; j_step < 13; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 12; j_step < 13; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(112) / 8], carried[2 * mt + 1][(112) / 8],
+            carried[2 * mt][(112) / 8 + 1], carried[2 * mt + 1][(112) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 14; j_step < 15; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 14; j_step < 15; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 15; j_step < 16; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 15; j_step < 16; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          carried[i_step][j_step] = carried_next[i_step][j_step];
+        }
+      }
+      float merged[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        merged[i_step] = state_1[i_step] + sum_p_2[i_step];
+      }
+
+      // softmax.tile:18  p = exp(s - ref[:, None])
+      bool any_late = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool late = !(sum_p_2[i_step] < 256.0f);
+        any_late = any_late || late;
+      }
+      if (__builtin_expect(any_lane(any_late), 0)) {
+        seldom();
+
+        // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
+        Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const int i_at = i_first + i_step * 8;
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_at = j_first + j_step * 8;
             #pragma unroll
-            for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              const float s_5 = cap * tile_5[i_step][j_step][j_sub];
+              const float s_6 = s_5 + slope_value * (convert<float>(BN * ceil_div(min_of(BM * i_tile
+                  + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2)
+                  + convert<float>(i_first - i_at + j_el - j_first));
+              s_4[i_step][j_step][j_sub] = s_6;
             }
           }
         }
-      }
 
-      // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
-        state_0[i_step] = m_new;
+        // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
+        // s, -inf), v[b, h, j, :])
+        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_6[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        float max_tile_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          max_tile_2[i_step] = OpMax<float>::identity();
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
+                  tile_6[i_step][j_step][j_sub]);
+            }
+          }
+        }
+
+        // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
+        // s, -inf), v[b, h, j, :])
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
+          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
+        }
+        const bool rare_2 = any_lane(any_far_2);
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          max_tile_2[i_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[i_step]);
+        }
+
+        // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+        float ref_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
+          const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
+          ref_2[i_step] = ref_3;
+        }
+
+        // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
+        // s, -inf), v[b, h, j, :])
+        Vector<float, kWidthJ> tile_7[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_7[i_step][j_step][j_sub] = tile_6[i_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+        float row_4[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
+          row_4[i_step] = -fma(m_new, 1.4426950408889634f, 0.0f);
+        }
+
+        // softmax.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
+          row_5[i_step] = fma(state_0[i_step], 1.4426950408889634f, 0.0f) + -fma(m_new,
+              1.4426950408889634f, 0.0f);
+        }
+
+        // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
+        // s, -inf), v[b, h, j, :])
+        if (__builtin_expect(rare_2, 0)) {
+          seldom();
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref_2[i_step]) > far_from;
+                tile_7[i_step][j_step][j_sub] = far ? tile_7[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_7[i_step][j_step][j_sub];
+              }
+            }
+          }
+
+          // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], 1.4426950408889634f, 0.0f);
+          }
+
+          // softmax.tile:19  alpha = exp(m - ref)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            const float where = far ? s_2 : 1.4426950408889634f;
+            row_5[i_step] = fma(state_0[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
+          }
+        }
+        float alpha_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float alpha_3 = exp2_fast(row_5[i_step]);
+          alpha_2[i_step] = alpha_3;
+        }
+
+        // softmax.tile:18  p = exp(s - ref[:, None])
+        Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const float p_3 = exp2_fast(fma(tile_7[i_step][j_step][j_sub], 1.4426950408889634f,
+                  row_4[i_step]));
+              p_2[i_step][j_step][j_sub] = p_3;
+            }
+          }
+        }
+
+        // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+        // p.to(v.dtype) @ v
+        float sum_p_3[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          sum_p_3[i_step] = OpSum<float>::identity();
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              sum_p_3[i_step] += p_2[i_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        float state_0_moved[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
+          state_0_moved[i_step] = m_new;
+        }
+
+        // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+        // p.to(v.dtype) @ v
+        float merged_moved[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          merged_moved[i_step] = state_1[i_step] * alpha_2[i_step] + sum_p_3[i_step];
+        }
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        float carried_2_moved[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
+          const bool near = abs_of(m_new) <= far_from;
+          carried_2_moved[i_step] = near ? -fma(m_new, 1.4426950408889634f, 0.0f) : NAN;
+        }
+
+        // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+        // p.to(v.dtype) @ v
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            Vector<float, kWidthJ> carried_wide;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              carried_wide[j_sub] = p_2[i_step][j_step][j_sub];
+            }
+            carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          }
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+            #pragma unroll
+            for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+              state_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub]
+                  * alpha_2[i_step];
+            }
+          }
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          state_0[i_step] = state_0_moved[i_step];
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          merged[i_step] = merged_moved[i_step];
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          carried_2[i_step] = carried_2_moved[i_step];
+        }
       }
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
+        state_1[i_step] = merged[i_step];
       }
     } else {
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
-      Vector<float, kWidthJ> product[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> product_2[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product[i_step][j_step][j_sub] = 0.0f;
+            product_2[i_step][j_step][j_sub] = 0.0f;
           }
         }
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][4];
         #pragma unroll
-        for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
-          }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
-
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            #pragma unroll
-            for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
-            }
-          }
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
         }
-      }
-      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile[i_step][j_step][j_sub] = tanh_fast(product[i_step][j_step][j_sub] * div);
-          }
-        }
-      }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
 
-      // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-      Vector<float, kWidthJ> s[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const int i_at = i_first + i_step * 8;
         #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * convert<float>(sub_wrap(BN * j_tile + j_el, BM
-                * i_tile + i_at));
-            s[i_step][j_step][j_sub] = s_3;
-          }
-        }
-      }
-
-      // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-      // -inf), v[b, h, j, :])
-      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el
-                ? s[i_step][j_step][j_sub] : -INFINITY;
-          }
-        }
-      }
-
-      // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-      float max_tile[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        max_tile[i_step] = OpMax<float>::identity();
-      }
-      const int j_end = S - BN * j_tile;
-      const int j_end_2 = BM * i_tile - BN * j_tile + BM;
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          if (j_at < j_end_2) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const int j_el = j_at + j_sub;
-              if (j_el < j_end) {
-                max_tile[i_step] = OpMax<float>::combine(max_tile[i_step],
-                    tile_2[i_step][j_step][j_sub]);
+        for (int step = 0; step < 32; ++step) {
+          const int k_now = step / 4, k_next = (step + 1) / 4;
+          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+          sync_warp();  // registers are too few for operands of later steps
+          if (step + 1 < 32) {
+            if (k_next != k_now) {
+              #pragma unroll
+              for (int mt = 0; mt < 1; ++mt) {
+                load_a(a_operand[k_next % 2][mt], shared.q_tile, row_first + mt * 16, k_next * 16);
               }
             }
+            load_b(b_operand[(step + 1) % 2], shared.k_tiles[j_tile % 2], nt_next * 8, k_next * 16);
+          }
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            #pragma unroll
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
+                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+            }
           }
         }
       }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
-      }
-
-      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-      float ref[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
-        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-        ref[i_step] = ref_2;
-      }
-
-      // softmax.tile:18  p = exp(s - ref[:, None])
-      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile_2[i_step][j_step][j_sub] - ref[i_step]);
-            p[i_step][j_step][j_sub] = p_2;
+            tile_5[i_step][j_step][j_sub] = tanh_fast(product_2[i_step][j_step][j_sub] * div);
           }
         }
-      }
-
-      // softmax.tile:19  alpha = exp(m - ref)
-      float alpha[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float alpha_2 = exp_fast(state_0[i_step] - ref[i_step]);
-        alpha[i_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p[kStepsI];
+      float sum_p_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = OpSum<float>::identity();
+        sum_p_2[i_step] = OpSum<float>::identity();
       }
+      Vector<bf16_t, kWidthJ> carried_next[kStepsI][kStepsJ];
+      OperandA a_operand[2][1];
+      OperandB b_operand[2][4];
+      sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
+            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          if (j_at < j_end_2) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const int j_el = j_at + j_sub;
-              if (j_el < j_end) {
-                sum_p[i_step] += p[i_step][j_step][j_sub];
-              }
-            }
-          }
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-          #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
-          }
-        }
-      }
-      Vector<bf16_t, kWidthJ> left[kStepsI][kStepsJ];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        for (int j_step = 0; j_step < 1; ++j_step) {
           const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> left_wide;
+          Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            left_wide[j_sub] = j_at < j_end_2 && j_el < j_end ? p[i_step][j_step][j_sub] : 0.0f;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
           }
-          left[i_step][j_step] = convert_vector<bf16_t>(left_wide);
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
-      {
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
           #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
           }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
-
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
           #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
+            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
+            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 4; j_step < 5; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 4; j_step < 5; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
+            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 6; j_step < 7; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 6; j_step < 7; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
+            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 8; j_step < 9; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 8; j_step < 9; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
+            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 10; j_step < 11; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 10; j_step < 11; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
+            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 12; j_step < 13; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 12; j_step < 13; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(112) / 8], carried[2 * mt + 1][(112) / 8],
+            carried[2 * mt][(112) / 8 + 1], carried[2 * mt + 1][(112) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 14; j_step < 15; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 14; j_step < 15; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 15; j_step < 16; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 15; j_step < 16; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          carried[i_step][j_step] = carried_next[i_step][j_step];
+        }
+      }
+      float merged[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        merged[i_step] = state_1[i_step] + sum_p_2[i_step];
+      }
+
+      // softmax.tile:18  p = exp(s - ref[:, None])
+      bool any_late = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const bool late = !(sum_p_2[i_step] < 256.0f);
+        any_late = any_late || late;
+      }
+      if (__builtin_expect(any_lane(any_late), 0)) {
+        seldom();
+
+        // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
+        Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const int i_at = i_first + i_step * 8;
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_at = j_first + j_step * 8;
             #pragma unroll
-            for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              const float s_5 = cap * tile_5[i_step][j_step][j_sub];
+              const float s_6 = s_5 + slope_value * (convert<float>(BN * ceil_div(min_of(BM * i_tile
+                  + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2)
+                  + convert<float>(i_first - i_at + j_el - j_first));
+              s_4[i_step][j_step][j_sub] = s_6;
             }
           }
         }
-      }
 
-      // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float m_new = max_nan(state_0[i_step], max_tile[i_step]);
-        state_0[i_step] = m_new;
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
-      }
-    }
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next;
-
-      // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
-      // cap))
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
-      #pragma unroll 4
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
+        // s, -inf), v[b, h, j, :])
+        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
-              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const int i_at = i_first + i_step * 8;
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_at = j_first + j_step * 8;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              tile_6[i_step][j_step][j_sub] = BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM
+                  * i_tile + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                  ? s_4[i_step][j_step][j_sub] : -INFINITY;
+            }
+          }
+        }
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        float max_tile_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          max_tile_2[i_step] = OpMax<float>::identity();
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
+                  tile_6[i_step][j_step][j_sub]);
+            }
+          }
+        }
+
+        // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
+        // s, -inf), v[b, h, j, :])
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
+          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
+        }
+        const bool rare_2 = any_lane(any_far_2);
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          max_tile_2[i_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[i_step]);
+        }
+
+        // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+        float ref_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
+          const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
+          ref_2[i_step] = ref_3;
+        }
+
+        // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
+        // s, -inf), v[b, h, j, :])
+        Vector<float, kWidthJ> tile_7[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_7[i_step][j_step][j_sub] = tile_6[i_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+        float row_4[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
+          row_4[i_step] = -fma(m_new, 1.4426950408889634f, 0.0f);
+        }
+
+        // softmax.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
+          row_5[i_step] = fma(state_0[i_step], 1.4426950408889634f, 0.0f) + -fma(m_new,
+              1.4426950408889634f, 0.0f);
+        }
+
+        // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
+        // s, -inf), v[b, h, j, :])
+        if (__builtin_expect(rare_2, 0)) {
+          seldom();
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref_2[i_step]) > far_from;
+                tile_7[i_step][j_step][j_sub] = far ? tile_7[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_7[i_step][j_step][j_sub];
+              }
+            }
+          }
+
+          // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], 1.4426950408889634f, 0.0f);
+          }
+
+          // softmax.tile:19  alpha = exp(m - ref)
+          #pragma unroll
+          for (int i_step = 0; i_step < kStepsI; ++i_step) {
+            const bool far = abs_of(ref_2[i_step]) > far_from;
+            const float where = far ? s_2 : 1.4426950408889634f;
+            row_5[i_step] = fma(state_0[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
+          }
+        }
+        float alpha_2[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float alpha_3 = exp2_fast(row_5[i_step]);
+          alpha_2[i_step] = alpha_3;
+        }
+
+        // softmax.tile:18  p = exp(s - ref[:, None])
+        Vector<float, kWidthJ> p_2[kStepsI][kStepsJ];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const float p_3 = exp2_fast(fma(tile_7[i_step][j_step][j_sub], 1.4426950408889634f,
+                  row_4[i_step]));
+              p_2[i_step][j_step][j_sub] = p_3;
+            }
+          }
+        }
+
+        // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+        // p.to(v.dtype) @ v
+        float sum_p_3[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          sum_p_3[i_step] = OpSum<float>::identity();
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              sum_p_3[i_step] += p_2[i_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        float state_0_moved[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
+          state_0_moved[i_step] = m_new;
+        }
+
+        // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+        // p.to(v.dtype) @ v
+        float merged_moved[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          merged_moved[i_step] = state_1[i_step] * alpha_2[i_step] + sum_p_3[i_step];
+        }
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        float carried_2_moved[kStepsI];
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
+          const bool near = abs_of(m_new) <= far_from;
+          carried_2_moved[i_step] = near ? -fma(m_new, 1.4426950408889634f, 0.0f) : NAN;
+        }
+
+        // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+        // p.to(v.dtype) @ v
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            Vector<float, kWidthJ> carried_wide;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              carried_wide[j_sub] = p_2[i_step][j_step][j_sub];
+            }
+            carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          }
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+            #pragma unroll
+            for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+              state_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub]
+                  * alpha_2[i_step];
+            }
+          }
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          state_0[i_step] = state_0_moved[i_step];
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          merged[i_step] = merged_moved[i_step];
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          carried_2[i_step] = carried_2_moved[i_step];
         }
       }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        state_1[i_step] = merged[i_step];
+      }
+    }
+  }
 
-      // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-      // -inf), v[b, h, j, :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
-      #pragma unroll 4
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+  // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
+  cp_async_wait<0>();
+  __syncthreads();  // the tiles behind the loop have landed
+
+  // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
+  // @ v
+  Vector<float, kWidthT10> product_2[kStepsI][kStepsT10];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+      #pragma unroll
+      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+        product_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub];
+      }
+    }
+  }
+  {
+    OperandA a_operand[2][1];
+    OperandB b_operand[2][4];
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
+          * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+    }
+    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S),
+        BN) - 1, 0) % 2], 0, 0);
+
+    #pragma unroll
+    for (int step = 0; step < 32; ++step) {
+      const int k_now = step / 4, k_next = (step + 1) / 4;
+      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+      sync_warp();  // registers are too few for operands of later steps
+      if (step + 1 < 32) {
+        if (k_next != k_now) {
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8], carried[2 * mt
+                + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1], carried[2 * mt
+                + 1][(k_next * 16) / 8 + 1]);
+          }
+        }
+        load_b_transposed(b_operand[(step + 1) % 2], shared.v_tiles[max_of(ceil_div(min_of(BM
+            * i_tile + BM, S), BN) - 1, 0) % 2], nt_next * 8, k_next * 16);
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
-              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
+              + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }
       }
     }
-    cp_async_commit();
+  }
+
+  // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
+  const int size = ceil_div(min_of(BM * i_tile + BM, S), BN);
+  const bool gt = size > 0;
+
+  // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
+  // @ v
+  float state_1_2[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float state_1_3 = gt ? state_1[i_step] : 0.0f;
+    state_1_2[i_step] = lane_reduce<OpSum<float>, 4>(state_1_3);
   }
 
   // attention_variants.tile:33  o[b, h, i, :] = softmax.end(state)
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
       * 128;
-  Vector<bf16_t, kWidthT8> o_out[kStepsI][kStepsT8];
+  Vector<bf16_t, kWidthT10> o_out[kStepsI][kStepsT10];
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    by_scale[i_step] = divisor_scale(state_1[i_step] == 0.0f ? 1.0f : state_1[i_step]);
+    by_scale[i_step] = divisor_scale(state_1_2[i_step] == 0.0f ? 1.0f : state_1_2[i_step]);
   }
   float by_reciprocal[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    by_reciprocal[i_step] = divisor_reciprocal(state_1[i_step] == 0.0f ? 1.0f : state_1[i_step]);
+    by_reciprocal[i_step] = divisor_reciprocal(state_1_2[i_step] == 0.0f ? 1.0f
+        : state_1_2[i_step]);
   }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-      Vector<float, kWidthT8> o_out_wide;
+    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+      Vector<float, kWidthT10> o_out_wide;
       #pragma unroll
-      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-        o_out_wide[t8_sub] = state_2[i_step][t8_step][t8_sub] * by_scale[i_step]
-            * by_reciprocal[i_step];
+      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+        const float state_2_2 = gt ? product_2[i_step][t10_step][t10_sub] : 0.0f;
+        o_out_wide[t10_sub] = state_2_2 * by_scale[i_step] * by_reciprocal[i_step];
       }
-      o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+      o_out[i_step][t10_step] = convert_vector<bf16_t>(o_out_wide);
     }
   }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t8_line_step = 0; t8_line_step < kStepsT8Line; ++t8_line_step) {
-      const int t8_line_at = t8_line_first + t8_line_step * 32;
-      const Vector<bf16_t, kWidthT8Line> o_line = gather_quad(o_out[i_step][4 * t8_line_step],
-          o_out[i_step][4 * t8_line_step + 1], o_out[i_step][4 * t8_line_step + 2], o_out[i_step][4
-          * t8_line_step + 3]);
+    for (int t10_line_step = 0; t10_line_step < kStepsT10Line; ++t10_line_step) {
+      const int t10_line_at = t10_line_first + t10_line_step * 32;
+      const Vector<bf16_t, kWidthT10Line> o_line = gather_quad(o_out[i_step][4 * t10_line_step],
+          o_out[i_step][4 * t10_line_step + 1], o_out[i_step][4 * t10_line_step + 2],
+          o_out[i_step][4 * t10_line_step + 3]);
       if (i_at < q_row_end) {
-        store_aligned(o_at + int64_t{i_at} * 128 + t8_line_at, o_line);
+        store_aligned(o_at + int64_t{i_at} * 128 + t10_line_at, o_line);
       }
     }
   }
@@ -3072,6 +8139,49 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
+      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next;
+
+      // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
+      // cap))
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128;
+      #pragma unroll 1
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          Vector<bf16_t, kWidthKCol> k_chunk = {};
+          if (k_row_at < k_row_end) {
+            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
+          }
+          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
+        }
+      }
+
+      // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+      // -inf), v[b, h, j, :])
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+          * j_tile_next * 128;
+      #pragma unroll 1
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          Vector<bf16_t, kWidthVCol> v_chunk = {};
+          if (v_row_at < k_row_end) {
+            v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
+          }
+          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
+        }
+      }
+    }
+    cp_async_commit();
+
+    // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
@@ -3132,8 +8242,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * convert<float>(sub_wrap(BN * j_tile + j_el, BM
-                * i_tile + i_at));
+            const float s_3 = s_2 + slope_value * (convert<float>(BN * j_tile - BM
+                * i_tile - i_first + j_first) + convert<float>(i_first - i_at + j_el - j_first));
             s[i_step][j_step][j_sub] = s_3;
           }
         }
@@ -3343,8 +8453,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * convert<float>(sub_wrap(BN * j_tile + j_el, BM
-                * i_tile + i_at));
+            const float s_3 = s_2 + slope_value * (convert<float>(BN * j_tile - BM
+                * i_tile - i_first + j_first) + convert<float>(i_first - i_at + j_el - j_first));
             s[i_step][j_step][j_sub] = s_3;
           }
         }
@@ -3362,8 +8472,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = BM * i_tile + i_at >= BN * j_tile + j_el
-                ? s[i_step][j_step][j_sub] : -INFINITY;
+            tile_2[i_step][j_step][j_sub] = BM * i_tile - BN * j_tile
+                + i_at - j_first >= j_el - j_first ? s[i_step][j_step][j_sub] : -INFINITY;
           }
         }
       }
@@ -3515,47 +8625,6 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
         state_1[i_step] = state_1[i_step] * alpha[i_step] + sum_p[i_step];
       }
     }
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next;
-
-      // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
-      // cap))
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
-      #pragma unroll 1
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          Vector<bf16_t, kWidthKCol> k_chunk = {};
-          if (k_row_at < k_row_end) {
-            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128);
-          }
-          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
-        }
-      }
-
-      // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-      // -inf), v[b, h, j, :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
-      #pragma unroll 1
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          Vector<bf16_t, kWidthVCol> v_chunk = {};
-          if (v_row_at < k_row_end) {
-            v_chunk = load_single<kWidthVCol>(v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128);
-          }
-          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
-        }
-      }
-    }
-    cp_async_commit();
   }
 
   // attention_variants.tile:33  o[b, h, i, :] = softmax.end(state)
@@ -3681,10 +8750,10 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT8 = 16;
-  constexpr int kWidthT8 = 2;
-  constexpr int kStepsT8Line = 4;
-  constexpr int kWidthT8Line = 8;
+  constexpr int kStepsT9 = 16;
+  constexpr int kWidthT9 = 2;
+  constexpr int kStepsT9Line = 4;
+  constexpr int kWidthT9Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -3696,9 +8765,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   constexpr int kStepsVRow = 8;
   constexpr int kThreadsVRow = 16;
   struct Shared {
-    SharedTile<bf16_t, 128, 128> q_tile;
-    SharedTile<bf16_t, 128, 128> k_tiles[2];
-    SharedTile<bf16_t, 128, 128> v_tiles[2];
+    SteppedTile<bf16_t, 128, 128> k_tiles[2];
+    SteppedTile<bf16_t, 128, 128> v_tiles[2];
+    SteppedTile<bf16_t, 128, 128> q_tile;
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -3707,7 +8776,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int k_row_lane = thread / 16;
   const int t5_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t8_line_first = thread % 4 * 8;
+  const int t9_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -3717,6 +8786,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int h = instance % H;
   instance /= H;
   const int n = instance;
+  const float in_bits = scale * 1.4426950408889634f;
+  const float far_from = div_fast(1073741824.0f, in_bits);
+  const int s = bitcast<int>(in_bits);
+  const int and_ = static_cast<int>(s & 2139095040);
+  const float s_2 = bitcast<float>(and_);
 
   // attention_variants.tile:49  lo = starts[n]
   const int* const starts_at = starts + n;
@@ -3725,133 +8799,461 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   // attention_variants.tile:50  hi = starts[n + 1]
   const int* const starts_at_2 = starts + int64_t{n} + 1;
   const int hi = load_element(starts_at_2);
-
-  // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-  __syncthreads();  // q_tile is read before it is written again
   const int q_row_end = min_of(TOTAL, hi) - BM * t_tile - lo;
   const int q_row_begin_end = max_of(0, BM * t_tile + lo) - BM * t_tile - lo;
+
+  // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
   const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
       * 128;
-  #pragma unroll 4
+  #pragma unroll
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_partial<16>(shared.q_tile.at(q_row_at, q_col_at), q_at + int64_t{H} * q_row_at * 128
-          + q_col_at, q_row_at < q_row_end && q_row_at >= q_row_begin_end ? 16 : 0);
+      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0), q_at
+          + int64_t{H} * q_row_at * 128 + q_col_at, q_row_at < q_row_end
+          && q_row_at >= q_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
-  cp_async_wait<0>();
-  __syncthreads();  // q_tile is written before it is read
+  const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
+      + BM, hi))) - lo;
+  const int k_row_begin_end = max_of(0, lo) - lo;
+  const bf16_t* const k_at_ = k + int64_t{H} * lo * 128 + int64_t{h} * 128;
+  #pragma unroll
+  for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+    const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+    #pragma unroll
+    for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+      const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0), k_at_
+          + int64_t{H} * k_row_at * 128 + k_col_at, k_row_at < k_row_end
+          && k_row_at >= k_row_begin_end ? 16 : 0);
+    }
+  }
+  cp_async_commit();
+
+  // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
+  if (0 < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+      * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1) {
+    const int k_row_end_2 = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
+        + lo + BM, hi))) - lo - BN;
+    const int k_row_begin_end_2 = max_of(0, lo) - lo - BN;
+
+    // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
+    const bf16_t* const k_at__2 = k + int64_t{H} * lo * 128 + int64_t{H} * BN * 128 + int64_t{h}
+        * 128;
+    #pragma unroll
+    for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+      const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+      #pragma unroll
+      for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+        const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+        cp_async_partial<16>(shared.k_tiles[0].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
+            k_at__2 + int64_t{H} * k_row_at * 128 + k_col_at, k_row_at < k_row_end_2
+            && k_row_at >= k_row_begin_end_2 ? 16 : 0);
+      }
+    }
+  }
+
+  // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+  // -inf), v[j, h, :])
+  const bf16_t* const v_at = v + int64_t{H} * lo * 128 + int64_t{h} * 128;
+  #pragma unroll
+  for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+    const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+    #pragma unroll
+    for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+      const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0), v_at
+          + int64_t{H} * v_row_at * 128 + v_col_at, v_row_at < k_row_end
+          && v_row_at >= k_row_begin_end ? 16 : 0);
+    }
+  }
+  cp_async_commit();
+
+  // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
+  cp_async_wait<1>();
+  __syncthreads();  // the tiles in front of the loop have landed
+
+  // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
+  Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        product[t5_step][j_step][j_sub] = 0.0f;
+      }
+    }
+  }
+  {
+    const int row_first = thread / 32 % 8 * 16;
+    OperandA a_operand[2][1];
+    OperandB b_operand[2][4];
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+    }
+    load_b(b_operand[0], shared.k_tiles[1], 0, 0);
+
+    #pragma unroll
+    for (int step = 0; step < 32; ++step) {
+      const int k_now = step / 4, k_next = (step + 1) / 4;
+      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+      sync_warp();  // registers are too few for operands of later steps
+      if (step + 1 < 32) {
+        if (k_next != k_now) {
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            load_a(a_operand[k_next % 2][mt], shared.q_tile, row_first + mt * 16, k_next * 16);
+          }
+        }
+        load_b(b_operand[(step + 1) % 2], shared.k_tiles[1], nt_next * 8, k_next * 16);
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
+              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+        }
+      }
+    }
+  }
+  const int j_begin_end = -lo;
+
+  // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+  // -inf), v[j, h, :])
+  Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const int t5_at = t5_first + t5_step * 8;
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      const int j_at = j_first + j_step * 8;
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        const int j_el = j_at + j_sub;
+        tile[t5_step][j_step][j_sub] = j_el >= j_begin_end ? BM * t_tile - j_first
+            + t5_at >= j_el - j_first ? product[t5_step][j_step][j_sub] : -INFINITY : -INFINITY;
+      }
+    }
+  }
+
+  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  float max_tile[kStepsT5];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    max_tile[t5_step] = OpMax<float>::identity();
+  }
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step], tile[t5_step][j_step][j_sub]);
+      }
+    }
+  }
+
+  // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+  // -inf), v[j, h, :])
+  bool any_far = false;
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
+    any_far = any_far || abs_of(m_new) >= far_from;
+  }
+  const bool rare = any_lane(any_far);
+
+  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    max_tile[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile[t5_step]);
+  }
+
+  // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+  float ref[kStepsT5];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
+    const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+    ref[t5_step] = ref_2;
+  }
+
+  // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+  // -inf), v[j, h, :])
+  Vector<float, kWidthJ> tile_2[kStepsT5][kStepsJ];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        tile_2[t5_step][j_step][j_sub] = tile[t5_step][j_step][j_sub];
+      }
+    }
+  }
+
+  // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+  float row[kStepsT5];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
+    row[t5_step] = -fma(m_new, in_bits, 0.0f);
+  }
+  float row_2[kStepsT5];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    row_2[t5_step] = in_bits;
+  }
+  float row_3[kStepsT5];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
+    row_3[t5_step] = -fma(m_new, in_bits, 0.0f);
+  }
+
+  // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+  // -inf), v[j, h, :])
+  if (__builtin_expect(rare, 0)) {
+    seldom();
+    #pragma unroll
+    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          const bool far = abs_of(ref[t5_step]) > far_from;
+          tile_2[t5_step][j_step][j_sub] = far ? tile_2[t5_step][j_step][j_sub] - ref[t5_step]
+              : tile_2[t5_step][j_step][j_sub];
+        }
+      }
+    }
+
+    // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+    #pragma unroll
+    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      const bool far = abs_of(ref[t5_step]) > far_from;
+      row[t5_step] = -fma(far ? 0.0f : ref[t5_step], in_bits, 0.0f);
+    }
+    #pragma unroll
+    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      const bool far = abs_of(ref[t5_step]) > far_from;
+      row_2[t5_step] = far ? s_2 : in_bits;
+    }
+    #pragma unroll
+    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      const bool far = abs_of(ref[t5_step]) > far_from;
+      row_3[t5_step] = -fma(ref[t5_step], far ? s_2 : in_bits, 0.0f);
+    }
+  }
+
+  // softmax.tile:19  alpha = exp(m - ref)
+  float tile_3[kStepsT5];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    tile_3[t5_step] = fma(-INFINITY, row_2[t5_step], 0.0f) + row_3[t5_step];
+  }
+  float alpha[kStepsT5];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const float alpha_2 = exp2_fast(tile_3[t5_step]);
+    alpha[t5_step] = alpha_2;
+  }
+
+  // softmax.tile:18  p = exp(s - ref[:, None])
+  Vector<float, kWidthJ> p[kStepsT5][kStepsJ];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        const float p_2 = exp2_fast(fma(tile_2[t5_step][j_step][j_sub], in_bits, row[t5_step]));
+        p[t5_step][j_step][j_sub] = p_2;
+      }
+    }
+  }
+
+  // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
+  // @ v
+  float sum_p[kStepsT5];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    sum_p[t5_step] = OpSum<float>::identity();
+  }
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        sum_p[t5_step] += p[t5_step][j_step][j_sub];
+      }
+    }
+  }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
   float state_0[kStepsT5];
   #pragma unroll
   for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    state_0[t5_step] = -INFINITY;
+    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
+    state_0[t5_step] = m_new;
   }
   float state_1[kStepsT5];
   #pragma unroll
   for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    state_1[t5_step] = 0.0f;
+    state_1[t5_step] = 0.0f * alpha[t5_step] + sum_p[t5_step];
   }
-  Vector<float, kWidthT8> state_2[kStepsT5][kStepsT8];
+
+  // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
+  // @ v
+  Vector<bf16_t, kWidthJ> carried[kStepsT5][kStepsJ];
   #pragma unroll
   for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      Vector<float, kWidthJ> carried_wide;
       #pragma unroll
-      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-        state_2[t5_step][t8_step][t8_sub] = 0.0f;
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        carried_wide[j_sub] = p[t5_step][j_step][j_sub];
+      }
+      carried[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+    }
+  }
+
+  // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
+  Vector<float, kWidthT9> state_2[kStepsT5][kStepsT9];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    #pragma unroll
+    for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
+      #pragma unroll
+      for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
+        state_2[t5_step][t9_step][t9_sub] = 0.0f * alpha[t5_step];
       }
     }
   }
+
+  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  float carried_2[kStepsT5];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
+    const bool near = abs_of(m_new) <= far_from;
+    carried_2[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+  }
   const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile
       + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo
-      + BM, hi) - BM * t_tile - lo, 0)), floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi,
-      lo + t_tile * 128 + 128))) - lo, 128)), floor_div(TOTAL - lo, 128)), min_of(1, max_of(0, lo
-      + 1)) * 2147483647), t_tile);
-  for (int stage = 0; stage < 1; ++stage) {
-    if (stage < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
+      + BM, hi) - BM * t_tile - lo, 0)) - 1, floor_div(min_of(hi, max_of(lo + t_tile * 128,
+      min_of(hi, lo + t_tile * 128 + 128))) - lo, 128) - 1), floor_div(TOTAL - lo, 128) - 1),
+      min_of(1, max_of(0, lo + 1)) * 2147483647), t_tile - 1);
+
+  // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
+  for (int j_tile = 0; j_tile < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
+      + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
+      0)) - 1; ++j_tile) {
+    cp_async_wait<0>();
+    __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
         hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0))) {
-      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * stage - lo;
-      const int k_row_begin_end = max_of(0, lo) - BN * stage - lo;
+        0)) - 1) {
+      const int k_row_end_2 = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
+          + lo + BM, hi))) - BN * j_tile_next - lo - BN;
+      const int k_row_begin_end_2 = max_of(0, lo) - BN * j_tile_next - lo - BN;
 
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * BN * stage * 128 + int64_t{H} * lo * 128
-          + int64_t{h} * 128;
-      #pragma unroll 4
+      const bf16_t* const k_at__2 = k + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
+          + int64_t{H} * BN * 128 + int64_t{h} * 128;
+      #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
         #pragma unroll
         for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
           const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[stage].at(k_row_at, k_col_at), k_at_ + int64_t{H}
-              * k_row_at * 128 + k_col_at, k_row_at < k_row_end && k_row_at >= k_row_begin_end ? 16
-              : 0);
+          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].beyond(k_row_lane, k_col_at,
+              k_row_step * 16, 0), k_at__2 + int64_t{H} * k_row_at * 128 + k_col_at,
+              k_row_at < k_row_end_2 && k_row_at >= k_row_begin_end_2 ? 16 : 0);
         }
       }
+    }
+
+    // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
+        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
+        0))) {
+      const int v_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
+          + lo + BM, hi))) - BN * j_tile_next - lo;
+      const int v_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[j, h, :])
-      const bf16_t* const v_at = v + int64_t{H} * BN * stage * 128 + int64_t{H} * lo * 128
+      const bf16_t* const v_at = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
-      #pragma unroll 4
+      #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
         #pragma unroll
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[stage].at(v_row_at, v_col_at), v_at + int64_t{H}
-              * v_row_at * 128 + v_col_at, v_row_at < k_row_end && v_row_at >= k_row_begin_end ? 16
-              : 0);
+          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].beyond(v_row_lane, v_col_at,
+              v_row_step * 16, 0), v_at + int64_t{H} * v_row_at * 128 + v_col_at,
+              v_row_at < v_row_end && v_row_at >= v_row_begin_end ? 16 : 0);
         }
       }
     }
     cp_async_commit();
-  }
 
-  // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-      + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-      0)); ++j_tile) {
-    cp_async_wait<0>();
-    __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> product_2[kStepsT5][kStepsJ];
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product[t5_step][j_step][j_sub] = 0.0f;
+            product_2[t5_step][j_step][j_sub] = 0.0f;
           }
         }
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][4];
         #pragma unroll
-        for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
-          }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
 
+        #pragma unroll
+        for (int step = 0; step < 32; ++step) {
+          const int k_now = step / 4, k_next = (step + 1) / 4;
+          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+          sync_warp();  // registers are too few for operands of later steps
+          if (step + 1 < 32) {
+            if (k_next != k_now) {
+              #pragma unroll
+              for (int mt = 0; mt < 1; ++mt) {
+                load_a(a_operand[k_next % 2][mt], shared.q_tile, row_first + mt * 16, k_next * 16);
+              }
+            }
+            load_b(b_operand[(step + 1) % 2], shared.k_tiles[j_tile % 2], nt_next * 8, k_next * 16);
+          }
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
+                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
           }
         }
@@ -3859,188 +9261,1164 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[j, h, :])
-      Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> tile_4[kStepsT5][kStepsJ];
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float s = product[t5_step][j_step][j_sub] * scale;
-            tile[t5_step][j_step][j_sub] = s;
+            tile_4[t5_step][j_step][j_sub] = product_2[t5_step][j_step][j_sub];
           }
         }
-      }
-
-      // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-      float max_tile[kStepsT5];
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        max_tile[t5_step] = OpMax<float>::identity();
-      }
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
-                tile[t5_step][j_step][j_sub]);
-          }
-        }
-      }
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        max_tile[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile[t5_step]);
-      }
-
-      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-      float ref[kStepsT5];
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
-        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-        ref[t5_step] = ref_2;
-      }
-
-      // softmax.tile:18  p = exp(s - ref[:, None])
-      Vector<float, kWidthJ> p[kStepsT5][kStepsJ];
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile[t5_step][j_step][j_sub] - ref[t5_step]);
-            p[t5_step][j_step][j_sub] = p_2;
-          }
-        }
-      }
-
-      // softmax.tile:19  alpha = exp(m - ref)
-      float alpha[kStepsT5];
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const float alpha_2 = exp_fast(state_0[t5_step] - ref[t5_step]);
-        alpha[t5_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p[kStepsT5];
+      float sum_p_2[kStepsT5];
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        sum_p[t5_step] = OpSum<float>::identity();
+        sum_p_2[t5_step] = OpSum<float>::identity();
       }
+      Vector<bf16_t, kWidthJ> carried_next[kStepsT5][kStepsJ];
+      OperandA a_operand[2][1];
+      OperandB b_operand[2][4];
+      sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[t5_step] += p[t5_step][j_step][j_sub];
-          }
-        }
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
+            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        sum_p[t5_step] = lane_reduce<OpSum<float>, 4>(sum_p[t5_step]);
-      }
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-          #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            state_2[t5_step][t8_step][t8_sub] = state_2[t5_step][t8_step][t8_sub] * alpha[t5_step];
-          }
-        }
-      }
-      Vector<bf16_t, kWidthJ> left[kStepsT5][kStepsJ];
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          Vector<float, kWidthJ> left_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[t5_step][j_step][j_sub];
-          }
-          left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
-        }
-      }
-      {
-        #pragma unroll
-        for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
-          }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
           #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
+            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
+            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 4; j_step < 5; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 4; j_step < 5; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
+            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 6; j_step < 7; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 6; j_step < 7; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
+            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 8; j_step < 9; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 8; j_step < 9; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
+            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 10; j_step < 11; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 10; j_step < 11; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
+            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 12; j_step < 13; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 12; j_step < 13; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(112) / 8], carried[2 * mt + 1][(112) / 8],
+            carried[2 * mt][(112) / 8 + 1], carried[2 * mt + 1][(112) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 14; j_step < 15; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 14; j_step < 15; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 15; j_step < 16; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 15; j_step < 16; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          carried[t5_step][j_step] = carried_next[t5_step][j_step];
+        }
+      }
+      float merged[kStepsT5];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        merged[t5_step] = state_1[t5_step] + sum_p_2[t5_step];
+      }
+
+      // softmax.tile:18  p = exp(s - ref[:, None])
+      bool any_late = false;
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const bool late = !(sum_p_2[t5_step] < 256.0f);
+        any_late = any_late || late;
+      }
+      if (__builtin_expect(any_lane(any_late), 0)) {
+        seldom();
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        float max_tile_2[kStepsT5];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          max_tile_2[t5_step] = OpMax<float>::identity();
+        }
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
-            for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              max_tile_2[t5_step] = OpMax<float>::combine(max_tile_2[t5_step],
+                  tile_4[t5_step][j_step][j_sub]);
             }
           }
         }
-      }
 
-      // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
-        state_0[t5_step] = m_new;
+        // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
+        // s, -inf), v[j, h, :])
+        bool any_far_2 = false;
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
+        }
+        const bool rare_2 = any_lane(any_far_2);
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          max_tile_2[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[t5_step]);
+        }
+
+        // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+        float ref_2[kStepsT5];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+          const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
+          ref_2[t5_step] = ref_3;
+        }
+
+        // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
+        // s, -inf), v[j, h, :])
+        Vector<float, kWidthJ> tile_5[kStepsT5][kStepsJ];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_5[t5_step][j_step][j_sub] = tile_4[t5_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+        float row_4[kStepsT5];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+          row_4[t5_step] = -fma(m_new, in_bits, 0.0f);
+        }
+
+        // softmax.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsT5];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+          row_5[t5_step] = fma(state_0[t5_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
+        }
+
+        // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
+        // s, -inf), v[j, h, :])
+        if (__builtin_expect(rare_2, 0)) {
+          seldom();
+          #pragma unroll
+          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref_2[t5_step]) > far_from;
+                tile_5[t5_step][j_step][j_sub] = far
+                    ? tile_5[t5_step][j_step][j_sub] - ref_2[t5_step]
+                    : tile_5[t5_step][j_step][j_sub];
+              }
+            }
+          }
+
+          // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+          #pragma unroll
+          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+            const bool far = abs_of(ref_2[t5_step]) > far_from;
+            row_4[t5_step] = -fma(far ? 0.0f : ref_2[t5_step], in_bits, 0.0f);
+          }
+
+          // softmax.tile:19  alpha = exp(m - ref)
+          #pragma unroll
+          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+            const bool far = abs_of(ref_2[t5_step]) > far_from;
+            const float where = far ? s_2 : in_bits;
+            row_5[t5_step] = fma(state_0[t5_step], where, 0.0f) + -fma(ref_2[t5_step], where, 0.0f);
+          }
+        }
+        float alpha_2[kStepsT5];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float alpha_3 = exp2_fast(row_5[t5_step]);
+          alpha_2[t5_step] = alpha_3;
+        }
+
+        // softmax.tile:18  p = exp(s - ref[:, None])
+        Vector<float, kWidthJ> p_2[kStepsT5][kStepsJ];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const float p_3 = exp2_fast(fma(tile_5[t5_step][j_step][j_sub], in_bits,
+                  row_4[t5_step]));
+              p_2[t5_step][j_step][j_sub] = p_3;
+            }
+          }
+        }
+
+        // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+        // p.to(v.dtype) @ v
+        float sum_p_3[kStepsT5];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          sum_p_3[t5_step] = OpSum<float>::identity();
+        }
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              sum_p_3[t5_step] += p_2[t5_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        float state_0_moved[kStepsT5];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+          state_0_moved[t5_step] = m_new;
+        }
+
+        // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+        // p.to(v.dtype) @ v
+        float merged_moved[kStepsT5];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          merged_moved[t5_step] = state_1[t5_step] * alpha_2[t5_step] + sum_p_3[t5_step];
+        }
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        float carried_2_moved[kStepsT5];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+          const bool near = abs_of(m_new) <= far_from;
+          carried_2_moved[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+        }
+
+        // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+        // p.to(v.dtype) @ v
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            Vector<float, kWidthJ> carried_wide;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              carried_wide[j_sub] = p_2[t5_step][j_step][j_sub];
+            }
+            carried[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          }
+        }
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          #pragma unroll
+          for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
+            #pragma unroll
+            for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
+              state_2[t5_step][t9_step][t9_sub] = state_2[t5_step][t9_step][t9_sub]
+                  * alpha_2[t5_step];
+            }
+          }
+        }
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          state_0[t5_step] = state_0_moved[t5_step];
+        }
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          merged[t5_step] = merged_moved[t5_step];
+        }
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          carried_2[t5_step] = carried_2_moved[t5_step];
+        }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
+        state_1[t5_step] = merged[t5_step];
       }
     } else {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> product_2[kStepsT5][kStepsJ];
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product[t5_step][j_step][j_sub] = 0.0f;
+            product_2[t5_step][j_step][j_sub] = 0.0f;
           }
         }
       }
       {
         const int row_first = thread / 32 % 8 * 16;
+        OperandA a_operand[2][1];
+        OperandB b_operand[2][4];
         #pragma unroll
-        for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            load_a(a_operand[mt], shared.q_tile, row_first + mt * 16, k_at);
-          }
-          load_b(b_operand, shared.k_tiles[j_tile % 2], 0, k_at);
+        for (int mt = 0; mt < 1; ++mt) {
+          load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
+        }
+        load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
 
+        #pragma unroll
+        for (int step = 0; step < 32; ++step) {
+          const int k_now = step / 4, k_next = (step + 1) / 4;
+          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+          sync_warp();  // registers are too few for operands of later steps
+          if (step + 1 < 32) {
+            if (k_next != k_now) {
+              #pragma unroll
+              for (int mt = 0; mt < 1; ++mt) {
+                load_a(a_operand[k_next % 2][mt], shared.q_tile, row_first + mt * 16, k_next * 16);
+              }
+            }
+            load_b(b_operand[(step + 1) % 2], shared.k_tiles[j_tile % 2], nt_next * 8, k_next * 16);
+          }
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(product[2 * mt][nt], product[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+            for (int nt = 0; nt < 4; ++nt) {
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
+                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
           }
         }
       }
+      const int j_begin_end_2 = -BN * j_tile - lo - BN;
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[j, h, :])
-      Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> tile_4[kStepsT5][kStepsJ];
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         const int t5_at = t5_first + t5_step * 8;
@@ -4050,200 +10428,1181 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float s = product[t5_step][j_step][j_sub] * scale;
-            tile[t5_step][j_step][j_sub] = BM * t_tile + lo + t5_at >= BN * j_tile + j_el + lo ? s
-                : -INFINITY;
+            tile_4[t5_step][j_step][j_sub] = j_el >= j_begin_end_2 ? BM * t_tile - BN
+                * j_tile - j_first + t5_at - BN >= j_el - j_first
+                ? product_2[t5_step][j_step][j_sub] : -INFINITY : -INFINITY;
           }
         }
-      }
-
-      // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-      float max_tile[kStepsT5];
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        max_tile[t5_step] = OpMax<float>::identity();
-      }
-      const int j_end = TOTAL - BN * j_tile - lo;
-      const int j_end_2 = hi - BN * j_tile - lo;
-      const int j_end_3 = max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)) - BN
-          * j_tile - lo;
-      const int j_begin_end = -BN * j_tile - lo;
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
-              max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
-                  tile[t5_step][j_step][j_sub]);
-            }
-          }
-        }
-      }
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        max_tile[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile[t5_step]);
-      }
-
-      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-      float ref[kStepsT5];
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
-        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-        ref[t5_step] = ref_2;
-      }
-
-      // softmax.tile:18  p = exp(s - ref[:, None])
-      Vector<float, kWidthJ> p[kStepsT5][kStepsJ];
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile[t5_step][j_step][j_sub] - ref[t5_step]);
-            p[t5_step][j_step][j_sub] = p_2;
-          }
-        }
-      }
-
-      // softmax.tile:19  alpha = exp(m - ref)
-      float alpha[kStepsT5];
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const float alpha_2 = exp_fast(state_0[t5_step] - ref[t5_step]);
-        alpha[t5_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p[kStepsT5];
+      float sum_p_2[kStepsT5];
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        sum_p[t5_step] = OpSum<float>::identity();
+        sum_p_2[t5_step] = OpSum<float>::identity();
       }
+      Vector<bf16_t, kWidthJ> carried_next[kStepsT5][kStepsJ];
+      OperandA a_operand[2][1];
+      OperandB b_operand[2][4];
+      sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
-              sum_p[t5_step] += p[t5_step][j_step][j_sub];
-            }
-          }
-        }
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
+            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        sum_p[t5_step] = lane_reduce<OpSum<float>, 4>(sum_p[t5_step]);
-      }
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-          #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            state_2[t5_step][t8_step][t8_sub] = state_2[t5_step][t8_step][t8_sub] * alpha[t5_step];
-          }
-        }
-      }
-      Vector<bf16_t, kWidthJ> left[kStepsT5][kStepsJ];
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> left_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            left_wide[j_sub] = j_el < j_end && j_el < j_end_2 && j_el < j_end_3
-                && j_el >= j_begin_end ? p[t5_step][j_step][j_sub] : 0.0f;
-          }
-          left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
-        }
-      }
-      {
-        #pragma unroll
-        for (int k_at = 0; k_at < 128; k_at += 16) {
-          OperandA a_operand[1];
-          OperandB b_operand[16];
-          #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
-          }
-          load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
           #pragma unroll
-          for (int mt = 0; mt < 1; ++mt) {
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
+            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
+            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 4; j_step < 5; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 4; j_step < 5; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
+            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 6; j_step < 7; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 6; j_step < 7; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
+            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 8; j_step < 9; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 8; j_step < 9; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
+            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 10; j_step < 11; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 10; j_step < 11; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
+            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 12; j_step < 13; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 12; j_step < 13; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        pack_a(a_operand[1][mt], carried[2 * mt][(112) / 8], carried[2 * mt + 1][(112) / 8],
+            carried[2 * mt][(112) / 8 + 1], carried[2 * mt + 1][(112) / 8 + 1]);
+      }
+
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 14; j_step < 15; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 14; j_step < 15; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 15; j_step < 16; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 15; j_step < 16; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          carried[t5_step][j_step] = carried_next[t5_step][j_step];
+        }
+      }
+      float merged[kStepsT5];
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        merged[t5_step] = state_1[t5_step] + sum_p_2[t5_step];
+      }
+
+      // softmax.tile:18  p = exp(s - ref[:, None])
+      bool any_late = false;
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const bool late = !(sum_p_2[t5_step] < 256.0f);
+        any_late = any_late || late;
+      }
+      if (__builtin_expect(any_lane(any_late), 0)) {
+        seldom();
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        float max_tile_2[kStepsT5];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          max_tile_2[t5_step] = OpMax<float>::identity();
+        }
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
-            for (int nt = 0; nt < 16; ++nt) {
-              accumulate_product<MmaBf16>(state_2[2 * mt][nt], state_2[2 * mt + 1][nt],
-                  a_operand[mt], b_operand[nt]);
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              max_tile_2[t5_step] = OpMax<float>::combine(max_tile_2[t5_step],
+                  tile_4[t5_step][j_step][j_sub]);
             }
           }
         }
-      }
 
-      // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
-        state_0[t5_step] = m_new;
-      }
-      #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
-      }
-    }
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0))) {
-      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * j_tile_next - lo;
-      const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
-
-      // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
-          + int64_t{h} * 128;
-      #pragma unroll 4
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
+        // s, -inf), v[j, h, :])
+        bool any_far_2 = false;
         #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
-              + int64_t{H} * k_row_at * 128 + k_col_at, k_row_at < k_row_end
-              && k_row_at >= k_row_begin_end ? 16 : 0);
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
+        }
+        const bool rare_2 = any_lane(any_far_2);
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          max_tile_2[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[t5_step]);
+        }
+
+        // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+        float ref_2[kStepsT5];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+          const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
+          ref_2[t5_step] = ref_3;
+        }
+
+        // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
+        // s, -inf), v[j, h, :])
+        Vector<float, kWidthJ> tile_5[kStepsT5][kStepsJ];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              tile_5[t5_step][j_step][j_sub] = tile_4[t5_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+        float row_4[kStepsT5];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+          row_4[t5_step] = -fma(m_new, in_bits, 0.0f);
+        }
+
+        // softmax.tile:19  alpha = exp(m - ref)
+        float row_5[kStepsT5];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+          row_5[t5_step] = fma(state_0[t5_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
+        }
+
+        // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
+        // s, -inf), v[j, h, :])
+        if (__builtin_expect(rare_2, 0)) {
+          seldom();
+          #pragma unroll
+          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+            #pragma unroll
+            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+              #pragma unroll
+              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+                const bool far = abs_of(ref_2[t5_step]) > far_from;
+                tile_5[t5_step][j_step][j_sub] = far
+                    ? tile_5[t5_step][j_step][j_sub] - ref_2[t5_step]
+                    : tile_5[t5_step][j_step][j_sub];
+              }
+            }
+          }
+
+          // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+          #pragma unroll
+          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+            const bool far = abs_of(ref_2[t5_step]) > far_from;
+            row_4[t5_step] = -fma(far ? 0.0f : ref_2[t5_step], in_bits, 0.0f);
+          }
+
+          // softmax.tile:19  alpha = exp(m - ref)
+          #pragma unroll
+          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+            const bool far = abs_of(ref_2[t5_step]) > far_from;
+            const float where = far ? s_2 : in_bits;
+            row_5[t5_step] = fma(state_0[t5_step], where, 0.0f) + -fma(ref_2[t5_step], where, 0.0f);
+          }
+        }
+        float alpha_2[kStepsT5];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float alpha_3 = exp2_fast(row_5[t5_step]);
+          alpha_2[t5_step] = alpha_3;
+        }
+
+        // softmax.tile:18  p = exp(s - ref[:, None])
+        Vector<float, kWidthJ> p_2[kStepsT5][kStepsJ];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const float p_3 = exp2_fast(fma(tile_5[t5_step][j_step][j_sub], in_bits,
+                  row_4[t5_step]));
+              p_2[t5_step][j_step][j_sub] = p_3;
+            }
+          }
+        }
+
+        // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+        // p.to(v.dtype) @ v
+        float sum_p_3[kStepsT5];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          sum_p_3[t5_step] = OpSum<float>::identity();
+        }
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              sum_p_3[t5_step] += p_2[t5_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        float state_0_moved[kStepsT5];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+          state_0_moved[t5_step] = m_new;
+        }
+
+        // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+        // p.to(v.dtype) @ v
+        float merged_moved[kStepsT5];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          merged_moved[t5_step] = state_1[t5_step] * alpha_2[t5_step] + sum_p_3[t5_step];
+        }
+
+        // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+        float carried_2_moved[kStepsT5];
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+          const bool near = abs_of(m_new) <= far_from;
+          carried_2_moved[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+        }
+
+        // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
+        // p.to(v.dtype) @ v
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            Vector<float, kWidthJ> carried_wide;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              carried_wide[j_sub] = p_2[t5_step][j_step][j_sub];
+            }
+            carried[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          }
+        }
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          #pragma unroll
+          for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
+            #pragma unroll
+            for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
+              state_2[t5_step][t9_step][t9_sub] = state_2[t5_step][t9_step][t9_sub]
+                  * alpha_2[t5_step];
+            }
+          }
+        }
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          state_0[t5_step] = state_0_moved[t5_step];
+        }
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          merged[t5_step] = merged_moved[t5_step];
+        }
+        #pragma unroll
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          carried_2[t5_step] = carried_2_moved[t5_step];
         }
       }
+      #pragma unroll
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        state_1[t5_step] = merged[t5_step];
+      }
+    }
+  }
 
-      // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-      // -inf), v[j, h, :])
-      const bf16_t* const v_at = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
-          + int64_t{h} * 128;
-      #pragma unroll 4
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+  // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
+  cp_async_wait<0>();
+  __syncthreads();  // the tiles behind the loop have landed
+
+  // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
+  // @ v
+  Vector<float, kWidthT9> product_2[kStepsT5][kStepsT9];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    #pragma unroll
+    for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
+      #pragma unroll
+      for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
+        product_2[t5_step][t9_step][t9_sub] = state_2[t5_step][t9_step][t9_sub];
+      }
+    }
+  }
+  {
+    OperandA a_operand[2][1];
+    OperandB b_operand[2][4];
+    #pragma unroll
+    for (int mt = 0; mt < 1; ++mt) {
+      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
+          * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+    }
+    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(hi, max_of(BM * t_tile
+        + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile
+        + lo + BM, hi) - BM * t_tile - lo, 0)) - 1, 0) % 2], 0, 0);
+
+    #pragma unroll
+    for (int step = 0; step < 32; ++step) {
+      const int k_now = step / 4, k_next = (step + 1) / 4;
+      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+      sync_warp();  // registers are too few for operands of later steps
+      if (step + 1 < 32) {
+        if (k_next != k_now) {
+          #pragma unroll
+          for (int mt = 0; mt < 1; ++mt) {
+            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8], carried[2 * mt
+                + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1], carried[2 * mt
+                + 1][(k_next * 16) / 8 + 1]);
+          }
+        }
+        load_b_transposed(b_operand[(step + 1) % 2], shared.v_tiles[max_of(ceil_div(min_of(hi,
+            max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1,
+            max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1, 0) % 2], nt_next
+            * 8, k_next * 16);
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
-              + int64_t{H} * v_row_at * 128 + v_col_at, v_row_at < k_row_end
-              && v_row_at >= k_row_begin_end ? 16 : 0);
+        for (int nt = 0; nt < 4; ++nt) {
+          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
+              + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }
       }
     }
-    cp_async_commit();
+  }
+
+  // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
+  const int size = ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
+      hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0));
+  const bool gt = size > 0;
+
+  // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
+  // @ v
+  float state_1_2[kStepsT5];
+  #pragma unroll
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const float state_1_3 = gt ? state_1[t5_step] : 0.0f;
+    state_1_2[t5_step] = lane_reduce<OpSum<float>, 4>(state_1_3);
   }
 
   // attention_variants.tile:56  o[i, h, :] = softmax.end(state)
@@ -4254,42 +11613,43 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)), TOTAL - BM * t_tile - lo);
   const int t5_begin_end = min_of(-BM * t_tile - lo, BM * min_of(1, max_of(ceil_div(min_of(hi,
       max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
-  Vector<bf16_t, kWidthT8> o_out[kStepsT5][kStepsT8];
+  Vector<bf16_t, kWidthT9> o_out[kStepsT5][kStepsT9];
   float by_scale[kStepsT5];
   #pragma unroll
   for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    by_scale[t5_step] = divisor_scale(state_1[t5_step] == 0.0f ? 1.0f : state_1[t5_step]);
+    by_scale[t5_step] = divisor_scale(state_1_2[t5_step] == 0.0f ? 1.0f : state_1_2[t5_step]);
   }
   float by_reciprocal[kStepsT5];
   #pragma unroll
   for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    by_reciprocal[t5_step] = divisor_reciprocal(state_1[t5_step] == 0.0f ? 1.0f : state_1[t5_step]);
+    by_reciprocal[t5_step] = divisor_reciprocal(state_1_2[t5_step] == 0.0f ? 1.0f
+        : state_1_2[t5_step]);
   }
   #pragma unroll
   for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-      Vector<float, kWidthT8> o_out_wide;
+    for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
+      Vector<float, kWidthT9> o_out_wide;
       #pragma unroll
-      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-        o_out_wide[t8_sub] = state_2[t5_step][t8_step][t8_sub] * by_scale[t5_step]
-            * by_reciprocal[t5_step];
+      for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
+        const float state_2_2 = gt ? product_2[t5_step][t9_step][t9_sub] : 0.0f;
+        o_out_wide[t9_sub] = state_2_2 * by_scale[t5_step] * by_reciprocal[t5_step];
       }
-      o_out[t5_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+      o_out[t5_step][t9_step] = convert_vector<bf16_t>(o_out_wide);
     }
   }
   #pragma unroll
   for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     const int t5_at = t5_first + t5_step * 8;
     #pragma unroll
-    for (int t8_line_step = 0; t8_line_step < kStepsT8Line; ++t8_line_step) {
-      const int t8_line_at = t8_line_first + t8_line_step * 32;
-      const Vector<bf16_t, kWidthT8Line> o_line = gather_quad(o_out[t5_step][4 * t8_line_step],
-          o_out[t5_step][4 * t8_line_step + 1], o_out[t5_step][4 * t8_line_step + 2],
-          o_out[t5_step][4 * t8_line_step + 3]);
+    for (int t9_line_step = 0; t9_line_step < kStepsT9Line; ++t9_line_step) {
+      const int t9_line_at = t9_line_first + t9_line_step * 32;
+      const Vector<bf16_t, kWidthT9Line> o_line = gather_quad(o_out[t5_step][4 * t9_line_step],
+          o_out[t5_step][4 * t9_line_step + 1], o_out[t5_step][4 * t9_line_step + 2],
+          o_out[t5_step][4 * t9_line_step + 3]);
       if (t5_at < q_row_end && t5_at >= q_row_begin_end && t5_at < t5_end && t5_at < t5_end_2
           && t5_at >= t5_begin_end) {
-        store_aligned(o_at + int64_t{H} * t5_at * 128 + t8_line_at, o_line);
+        store_aligned(o_at + int64_t{H} * t5_at * 128 + t9_line_at, o_line);
       }
     }
   }
@@ -4453,6 +11813,52 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       0)); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
+    const int j_tile_next = j_tile + 1;
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
+        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
+        0))) {
+      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
+          + lo + BM, hi))) - BN * j_tile_next - lo;
+      const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
+
+      // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
+      const bf16_t* const k_at_ = k + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
+          + int64_t{h} * 128;
+      #pragma unroll 1
+      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
+        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
+        #pragma unroll
+        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
+          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
+          Vector<bf16_t, kWidthKCol> k_chunk = {};
+          if (k_row_at < k_row_end && k_row_at >= k_row_begin_end) {
+            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{H} * k_row_at * 128 + k_col_at);
+          }
+          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
+        }
+      }
+
+      // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+      // -inf), v[j, h, :])
+      const bf16_t* const v_at = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
+          + int64_t{h} * 128;
+      #pragma unroll 1
+      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
+        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
+        #pragma unroll
+        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
+          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
+          Vector<bf16_t, kWidthVCol> v_chunk = {};
+          if (v_row_at < k_row_end && v_row_at >= k_row_begin_end) {
+            v_chunk = load_single<kWidthVCol>(v_at + int64_t{H} * v_row_at * 128 + v_col_at);
+          }
+          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
+        }
+      }
+    }
+    cp_async_commit();
+
+    // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
       Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
@@ -4683,8 +12089,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s = product[t5_step][j_step][j_sub] * scale;
-            tile[t5_step][j_step][j_sub] = BM * t_tile + lo + t5_at >= BN * j_tile + j_el + lo ? s
-                : -INFINITY;
+            tile[t5_step][j_step][j_sub] = BM * t_tile - BN * j_tile - j_first
+                + t5_at >= j_el - j_first ? s : -INFINITY;
           }
         }
       }
@@ -4836,50 +12242,6 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
         state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
       }
     }
-    const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0))) {
-      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * j_tile_next - lo;
-      const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
-
-      // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
-          + int64_t{h} * 128;
-      #pragma unroll 1
-      for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
-        const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
-        #pragma unroll
-        for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
-          const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          Vector<bf16_t, kWidthKCol> k_chunk = {};
-          if (k_row_at < k_row_end && k_row_at >= k_row_begin_end) {
-            k_chunk = load_single<kWidthKCol>(k_at_ + int64_t{H} * k_row_at * 128 + k_col_at);
-          }
-          store_shared_vector(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_chunk);
-        }
-      }
-
-      // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-      // -inf), v[j, h, :])
-      const bf16_t* const v_at = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
-          + int64_t{h} * 128;
-      #pragma unroll 1
-      for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
-        const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
-        #pragma unroll
-        for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
-          const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          Vector<bf16_t, kWidthVCol> v_chunk = {};
-          if (v_row_at < k_row_end && v_row_at >= k_row_begin_end) {
-            v_chunk = load_single<kWidthVCol>(v_at + int64_t{H} * v_row_at * 128 + v_col_at);
-          }
-          store_shared_vector(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_chunk);
-        }
-      }
-    }
-    cp_async_commit();
   }
 
   // attention_variants.tile:56  o[i, h, :] = softmax.end(state)

@@ -393,6 +393,12 @@ struct IntDivisor {
   return near + (rest >= y.value ? 1 : 0) + (rest - y.value >= y.value ? 1 : 0);
 }
 
+/// Hides where a number comes from: what follows from it is computed behind here, and not kept in
+/// registers over the loop in front.
+[[maybe_unused]] __device__ __forceinline__ void renew(int& number) {
+  asm volatile("" : "+r"(number));
+}
+
 /// Row of tile `number` of rows x columns ones that are taken in groups of kRows rows, each swept
 /// along the columns. The last group has the rows that are left.
 template <int kRows>
@@ -403,13 +409,17 @@ __device__ __forceinline__ int swept_row(int number, int rows, int columns) {
   return first + number % group % height;
 }
 
-/// The same for many numbers: `group` is min(rows, kRows) * columns.
+/// The same for many numbers: `group` is min(rows, kRows) * columns. Whole groups are divided by
+/// kRows, which a division by either of the two would not be.
 template <int kRows>
 __device__ __forceinline__ int swept_row(int number, int rows, const IntDivisor& group) {
   const int first = quotient_of(number, group);
   const int within = number - first * group.value;
   const int left = rows - first * kRows;
-  return first * kRows + (left < kRows ? within % left : within % kRows);
+  if (left >= kRows) return first * kRows + within % kRows;
+  int height = left;
+  renew(height);
+  return first * kRows + within % height;
 }
 
 /// Column of the same.
@@ -426,7 +436,10 @@ __device__ __forceinline__ int swept_column(int number, int rows, const IntDivis
   const int first = quotient_of(number, group);
   const int within = number - first * group.value;
   const int left = rows - first * kRows;
-  return left < kRows ? within / left : within / kRows;
+  if (left >= kRows) return within / kRows;
+  int height = left;
+  renew(height);
+  return within / height;
 }
 
 /// The lanes of a warp meet; what they did to memory before is seen behind it, and nothing is read
@@ -758,6 +771,20 @@ struct alignas(128) SharedTile {
     }
     return storage + row * kPitch + chunk * kChunk + col % kChunk;
   }
+
+  /// The element `rows` below and `cols` behind (row, col): `rows` a multiple of 8, `cols` one of
+  /// two chunks, `col` in the first two. What is constant of both costs a thread no register, and
+  /// what turns its chunk is one operation.
+  __device__ __forceinline__ T* beyond(int row, int col, int rows, int cols) {
+    if constexpr (kSwizzled && kChunks >= 8) {
+      constexpr int kSpan = 8 * kChunk;
+      const int chunk = (col / kChunk) ^ (row % 8);
+      const int place = row * kPitch + chunk * kChunk + col % kChunk;
+      return storage + (place ^ cols % kSpan) + cols / kSpan * kSpan + rows * kPitch;
+    } else {
+      return at(row + rows, col + cols);
+    }
+  }
 };
 
 /// A vector of 16 bytes to shared memory.
@@ -787,10 +814,11 @@ struct OperandB {
 template <class Tile>
 __device__ __forceinline__ void load_a(OperandA& a, Tile& tile, int row, int k) {
   const int lane = lane_id();
-  ldmatrix_x4(a.x, tile.at(row + lane % 16, k + lane / 16 * Tile::kChunk));
+  ldmatrix_x4(a.x, tile.beyond(lane % 16, lane / 16 * Tile::kChunk, row, k));
 }
 
-/// The same from a tile that holds k as its rows (16-bit elements).
+/// The same from a tile that holds k as its rows (16-bit elements). More blocks than one begin at a
+/// multiple of 16 columns.
 template <int kTiles, class Tile>
 __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& tile, int column,
                                                   int k) {
@@ -798,8 +826,8 @@ __device__ __forceinline__ void load_b_transposed(OperandB (&b)[kTiles], Tile& t
 #pragma unroll
   for (int n = 0; n + 1 < kTiles; n += 2) {
     uint32_t r[4];
-    ldmatrix_x4_trans(r, tile.at(k + lane / 8 % 2 * 8 + lane % 8,
-                                 column + n * 8 + lane / 16 * 8));
+    ldmatrix_x4_trans(r, tile.beyond(lane / 8 % 2 * 8 + lane % 8, lane / 16 * 8, k,
+                                     column + n * 8));
     b[n].x[0] = r[0];
     b[n].x[1] = r[1];
     b[n + 1].x[0] = r[2];
@@ -1218,17 +1246,18 @@ __device__ __forceinline__ void store_pair(T* p, T x, T y) {
   }
 }
 
-/// A warp's 16 rows of 128 bytes from registers of accumulators' shape (`top`, and `bottom` eight
-/// rows below, or, where they are kPaired, the rows between them) to shared memory.
+/// A warp's 16 rows of 128 or 64 bytes from registers of accumulators' shape (`top`, and `bottom`
+/// eight rows below, or, where they are kPaired, the rows between them) to shared memory.
 template <bool kPaired = false, class T, int kCols>
 __device__ __forceinline__ void pack_chunk(PanelTile<T, 16, kCols>& chunk,
                                            const Vector<T, 2>* top, const Vector<T, 2>* bottom) {
-  static_assert(sizeof(T) * kCols == 128 && sizeof(T) >= 2, "elements of 16 or 32 bits");
+  static_assert(sizeof(T) >= 2, "elements of 16 or 32 bits");
+  static_assert(PanelTile<T, 16, kCols>::kPanel == kCols && kCols % 16 == 0, "one panel");
   constexpr int kStride = kPaired ? 2 : 1, kBelow = kPaired ? 1 : 8;
   const int lane = lane_id();
   if constexpr (sizeof(T) == 2) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kCols / 16; ++j) {
       uint32_t words[4];
       memcpy(&words[0], &top[2 * j], 4);
       memcpy(&words[1], &bottom[2 * j], 4);
@@ -1285,7 +1314,7 @@ __device__ __forceinline__ void write_chunk(PanelTile<T, 16, kCols>& chunk, T* p
     if constexpr (sizeof(T) == 4) {
       if (lane < columns) store_element(line + lane, *chunk.at(i, lane));
     } else {
-      Vector<T, 2> pair = load_aligned<2>(chunk.at(i, 2 * lane));
+      Vector<T, 2> pair = load_aligned<2>(chunk.at(i, 2 * lane % kCols));
       const int odd = reinterpret_cast<uintptr_t>(line) % 4 != 0 ? 1 : 0;
       if (odd != 0) {
         // words begin at the second element of a pair
@@ -1707,13 +1736,6 @@ __device__ __forceinline__ void dense_body(const CUtensorMap& a_map, const CUten
         * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, 128), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
-      int instance = item;
-      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, 128), 2),
-          i_tile_pair_group);
-      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, 128), 2),
-          i_tile_pair_group);
-      const int i_tile = i_tile_pair * 2 + rank;
-
       // filters.tile:7  for k in range(K by 64):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, 64); ++k_tile) {
@@ -1755,6 +1777,12 @@ __device__ __forceinline__ void dense_body(const CUtensorMap& a_map, const CUten
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
             + 64, c_row);
       }
+      int instance = item;
+      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, 128), 2),
+          i_tile_pair_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, 128), 2),
+          i_tile_pair_group);
+      const int i_tile = i_tile_pair * 2 + rank;
 
       // filters.tile:7  for k in range(K by 64):
       wgmma_wait<0>();
@@ -1878,13 +1906,6 @@ __device__ __forceinline__ void dense_body_2(const CUtensorMap& a_map, const CUt
         * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, 128), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
-      int instance = item;
-      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, 128), 2),
-          i_tile_pair_group);
-      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, 128), 2),
-          i_tile_pair_group);
-      const int i_tile = i_tile_pair * 2 + rank;
-
       // filters.tile:7  for k in range(K by 64):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, 64); ++k_tile) {
@@ -1926,6 +1947,12 @@ __device__ __forceinline__ void dense_body_2(const CUtensorMap& a_map, const CUt
         write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
             + 8, c_out[1] + 8);
       }
+      int instance = item;
+      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, 128), 2),
+          i_tile_pair_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, 128), 2),
+          i_tile_pair_group);
+      const int i_tile = i_tile_pair * 2 + rank;
 
       // filters.tile:7  for k in range(K by 64):
       wgmma_wait<0>();
@@ -3310,12 +3337,6 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
         * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, 128), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
-      int instance = item;
-      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, 128), 2),
-          i_tile_pair_group);
-      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, 128), 2),
-          i_tile_pair_group);
-      const int i_tile = i_tile_pair * 2 + rank;
       const int k_all_end = ceil_div(K, 64);
 
       // filters.tile:36  for k in range(K by 64):
@@ -3385,6 +3406,12 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
             + 64, c_row);
       }
+      int instance = item;
+      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, 128), 2),
+          i_tile_pair_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, 128), 2),
+          i_tile_pair_group);
+      const int i_tile = i_tile_pair * 2 + rank;
 
       // filters.tile:36  for k in range(K by 64):
       wgmma_wait<0>();
@@ -3534,12 +3561,6 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
         * ceil_div(N, BN));
     for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, 128), 2)
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
-      int instance = item;
-      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, 128), 2),
-          i_tile_pair_group);
-      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, 128), 2),
-          i_tile_pair_group);
-      const int i_tile = i_tile_pair * 2 + rank;
       const int k_all_end = ceil_div(K, 64);
 
       // filters.tile:36  for k in range(K by 64):
@@ -3609,6 +3630,12 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
         write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
             + 8, c_out[1] + 8);
       }
+      int instance = item;
+      const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, 128), 2),
+          i_tile_pair_group);
+      const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, 128), 2),
+          i_tile_pair_group);
+      const int i_tile = i_tile_pair * 2 + rank;
 
       // filters.tile:36  for k in range(K by 64):
       wgmma_wait<0>();
