@@ -121,14 +121,9 @@ RULES: tuple[tuple[str, str, str], ...] = (
         "keys begin with a tile, so no row is in front of them; where a CTA has no key it has no query either and stores nothing",
     ),
     (
-        r"(branch < to <=|edges not cleared|edge end \+ 1)",
-        r"^packed_kernel: line 20: .*-BN\*j\.4 - lo ",
-        "redundant: a trip of the loop reads the values of the trip before, and only the last one, behind the loop, is cut; that one's is noticed",
-    ),
-    (
-        r"slot \+ 1",
-        r"^packed_kernel: line 20: v_tiles$",
-        "the slot whose edges the loop would clear if a tile in it were cut, which none is; those of products and behind the loop are noticed",
+        r"branch < to <=",
+        r"^(attention|packed)_kernel: line (20|21): .* < 16\)$",
+        "a whole tile is looked at for what is no number behind its end, where it has no rows",
     ),
     (
         r"(guard (dropped|< to <=)|bound \+ 1)",
