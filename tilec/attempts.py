@@ -61,7 +61,13 @@ def chosen_attempts(
     program: Program, arch: str, candidate: Candidate, smaller: int
 ) -> list[Attempt]:
     """All attempts, for what a program says of its products; [] where that changes nothing."""
-    from tilec.passes.tile_choices import TABLE_BITS, consumed_axis, few_rows, warp_tiles
+    from tilec.passes.tile_choices import (
+        TABLE_BITS,
+        consumed_axis,
+        few_rows,
+        is_narrow_chain,
+        warp_tiles,
+    )
 
     target = TARGETS[arch]
     few = [
@@ -76,9 +82,12 @@ def chosen_attempts(
     scaled = {}
     if consumed is not None and consumed[1] != TABLE_BITS:
         scaled = {consumed[0]: TABLE_BITS / consumed[1]}
-    if not few and not ranked and not scaled:
+    narrow = [Attempt(x) for x in target.narrow_chain_tiles if is_narrow_chain(program)]
+    if not few and not ranked and not scaled and not narrow:
         return []
     rest = [a for a in table_attempts(arch) if not a.warps]
+    uneven = [a for a in rest if a.uneven]
+    rest = [*uneven, *narrow, *rest[len(uneven) :]]
     rest = [replace(a, chosen={n: int(a.tiles[-1] * x) for n, x in scaled.items()}) for a in rest]
     return [*few, *rest, *ranked, *warp_attempts(smaller)]
 

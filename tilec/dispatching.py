@@ -17,7 +17,8 @@ from tilec.ir.symbolic import Apply, Sym
 from tilec.ir.tile_ir import HostNumber, HostOp, Program
 from tilec.passes import pipeline
 from tilec.passes.copies import with_copies
-from tilec.passes.pipeline import Lowered, Snapshot
+from tilec.passes.pipeline import Lowered
+from tilec.passes.warpgroup_forms import Snapshot
 from tilec.plan.candidate import Choice, Dispatch
 from tilec.source.diagnostics import Diagnostic, Sink, TileError
 from tilec.targets.table import TARGETS

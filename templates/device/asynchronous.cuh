@@ -434,6 +434,97 @@ __device__ __forceinline__ void load_turned(OperandA& a, PanelTile<T, kRows, kCo
 }
 //@ end
 
+//@ primitive load_four needs load_aligned load_element bitcast includes <cstdint>
+/// Elements `col` to `col + 3` of `columns` single bytes from p on as a word; 0 for what is not there.
+template <class T>
+__device__ __forceinline__ uint32_t load_four(const T* p, int col, int columns) {
+  if (col + 4 <= columns && reinterpret_cast<uintptr_t>(p + col) % 4 == 0) {
+    return bitcast<uint32_t>(load_aligned<4>(p + col));
+  }
+  uint32_t word = 0;
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    if (col + e < columns) {
+      word |= uint32_t{bitcast<uint8_t>(load_element(p + col + e))} << 8 * e;
+    }
+  }
+  return word;
+}
+//@ end
+
+//@ primitive interleave_row needs Vector load_four store_aligned permute_bytes bitcast
+//@ includes <cstdint>
+/// 16 elements from `first` on of row `row` of `columns` single bytes, rows one behind the other from
+/// p on, to `to`, where rows have `padded` bytes, a multiple of 16, zeros behind the last element:
+/// place 4t + r is that of element 8 (r / 2) + 2t + r % 2.
+template <class T>
+__device__ __forceinline__ void interleave_row(T* to, const T* p, int row, int columns, int padded,
+                                               int first) {
+  static_assert(sizeof(T) == 1, "elements of 8 bits");
+  if (first >= padded) return;
+  uint32_t words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    words[i] = load_four(p + int64_t{columns} * row, first + 4 * i, columns);
+  }
+  Vector<uint32_t, 4> v;
+#pragma unroll
+  for (int t = 0; t < 4; ++t) {
+    v[t] = permute_bytes(words[t / 2], words[2 + t / 2], t % 2 ? 0x7632 : 0x5410);
+  }
+  store_aligned(to + int64_t{padded} * row + first, bitcast<Vector<T, 16>>(v));
+}
+//@ end
+
+//@ primitive turn_tile needs Vector load_four store_aligned permute_bytes bitcast includes <cstdint>
+/// 128 rows and 128 columns, from (row_first, col_first) on, of rows x columns single bytes, rows
+/// `stride` apart from p on: transposed to `to`, `padded` bytes a column, a multiple of 16, zeros
+/// behind the last row. 256 threads, 16 rows of four columns each. With kInterleaved place 4t + r of
+/// 16 is that of row 8 (r / 2) + 2t + r % 2.
+template <bool kInterleaved, class Buffer, class T>
+__device__ __forceinline__ void turn_tile(Buffer& buffer, T* to, const T* p, int64_t stride,
+                                          int rows, int columns, int padded, int row_first,
+                                          int col_first) {
+  static_assert(sizeof(T) == 1, "elements of 8 bits");
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32;
+  const int chunk = thread / 32;
+  uint32_t words[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    const int place = kInterleaved ? i % 4 / 2 * 8 + i / 4 * 2 + i % 2 : i;
+    const int row = row_first + chunk * 16 + place;
+    words[i] = load_four(p + stride * row, col_first + 4 * lane, row < rows ? columns : 0);
+  }
+  Vector<uint32_t, 4> column[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t* const four = &words[4 * i];
+    const uint32_t low[2] = {permute_bytes(four[0], four[1], 0x5140),
+                             permute_bytes(four[2], four[3], 0x5140)};
+    const uint32_t high[2] = {permute_bytes(four[0], four[1], 0x7362),
+                              permute_bytes(four[2], four[3], 0x7362)};
+    column[0][i] = permute_bytes(low[0], low[1], 0x5410);
+    column[1][i] = permute_bytes(low[0], low[1], 0x7632);
+    column[2][i] = permute_bytes(high[0], high[1], 0x5410);
+    column[3][i] = permute_bytes(high[0], high[1], 0x7632);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) buffer[(4 * lane + i) * 8 + (chunk ^ lane % 8)] = column[i];
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int col = thread / 8 + 32 * i;
+    const int part = thread % 8;
+    const Vector<uint32_t, 4> v = buffer[col * 8 + (part ^ col / 4 % 8)];
+    if (col_first + col < columns && row_first + 16 * part < padded) {
+      store_aligned(to + int64_t{padded} * (col_first + col) + row_first + 16 * part,
+                    bitcast<Vector<T, 16>>(v));
+    }
+  }
+}
+//@ end
+
 //@ primitive bits_of_pair needs Vector bitcast includes <cstdint>
 /// The same two truth values, told by one instruction each: bytes are not taken out of their word.
 [[maybe_unused]] __device__ __forceinline__ Vector<bool, 2> bits_of_pair(
@@ -1079,8 +1170,8 @@ __device__ __forceinline__ void write_chunk(PanelTile<T, 16, kCols>& chunk, T* p
 
 //@ primitive clear_outside needs PanelTile Vector store_shared_vector
 /// kThreads threads set to zero what of a tile's rows (kAxis 0) or columns (1) is not in
-/// [begin, end).
-template <int kThreads, int kAxis, class T, int kRows, int kCols>
+/// [begin, end). kInterleaved: of 16 columns place 4t + r has number 8 (r / 2) + 2t + r % 2.
+template <int kThreads, int kAxis, bool kInterleaved = false, class T, int kRows, int kCols>
 __device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, int begin, int end,
                                               int thread) {
   constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
@@ -1094,7 +1185,8 @@ __device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, 
     } else if (col < begin || col + kChunk > end) {
 #pragma unroll 1
       for (int i = 0; i < kChunk; ++i) {
-        if (col + i < begin || col + i >= end) *tile.at(row, col + i) = T{};
+        const int number = col + (kInterleaved ? i % 4 / 2 * 8 + i / 4 * 2 + i % 2 : i);
+        if (number < begin || number >= end) *tile.at(row, col + i) = T{};
       }
     }
   }

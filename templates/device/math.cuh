@@ -360,29 +360,6 @@ struct HalfPi {
 }
 //@ end
 
-//@ primitive tanh_near_scaled
-/// tanh(by * x) within 7 ulp where that is `near`: the polynomial of tanh_near, with `by` in its
-/// coefficients, which are the same for all x.
-[[maybe_unused]] __device__ __forceinline__ float tanh_near_scaled(float x, float by) {
-  const float b = by * by;
-  const float c3 = by * b;
-  const float c5 = c3 * b;
-  const float c7 = c5 * b;
-  const float z = x * x;
-  float p = fmaf(0.016458713f * (c7 * b), z, -0.052684117f * c7);
-  p = fmaf(p, z, 0.1332094f * c5);
-  p = fmaf(p, z, -0.3333296f * c3);
-  return x * fmaf(p, z, by);
-}
-
-/// Below which size of x tanh_near_scaled(x, by) may be taken: nowhere where the coefficients or the
-/// powers of x have no room.
-[[maybe_unused]] __device__ __forceinline__ float tanh_near_limit(float by) {
-  const float size = fabsf(by);
-  return size >= 0.000244140625f && size <= 4096.0f ? 0.55f / size : 0.0f;
-}
-//@ end
-
 //@ primitive tanh_fast needs exp2_approx reciprocal_approx tanh_near
 /// tanh(x) within 6 ulp: a minimax polynomial below 0.55, else 1 - 2/(exp(2|x|) + 1).
 [[maybe_unused]] __device__ __forceinline__ float tanh_fast(float x) {

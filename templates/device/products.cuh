@@ -176,6 +176,46 @@ __device__ __forceinline__ void pack_a(OperandA& a, const Vector<T, 2>& top_left
 }
 //@ end
 
+//@ primitive LeftBytes needs Vector includes <cstdint> <cstring>
+/// Registers of a left operand of 8-bit elements, in the order of accumulators: pairs of columns in
+/// each block of eight, those of two neighbouring blocks in a word. Index it with constants only.
+template <class T, int kRows, int kBlocks>
+struct LeftBytes {
+  static_assert(sizeof(T) == 1 && kBlocks % 2 == 0, "pairs of blocks of 8-bit elements");
+  uint32_t words[kRows][kBlocks / 2];
+
+  struct Pair {
+    uint32_t& word;
+    const int block;
+    __device__ __forceinline__ void operator=(const Vector<T, 2>& pair) {
+      uint16_t bits;
+      memcpy(&bits, &pair, 2);
+      word = block % 2 ? (word & 0xffffu) | uint32_t{bits} << 16 : (word & 0xffff0000u) | bits;
+    }
+  };
+  struct Row {
+    uint32_t* const words;
+    __device__ __forceinline__ Pair operator[](int block) const {
+      return {words[block / 2], block};
+    }
+  };
+  __device__ __forceinline__ Row operator[](int row) { return {words[row]}; }
+};
+//@ end
+
+//@ primitive take_left needs LeftBytes OperandA
+/// The left operand of a thread's rows `row` and row + 1 for 32 columns from block `block` on: places
+/// of the consumed axis stand for columns as in an interleaved right operand.
+template <class T, int kRows, int kBlocks>
+__device__ __forceinline__ void take_left(OperandA& a, const LeftBytes<T, kRows, kBlocks>& left,
+                                          int row, int block) {
+  a.x[0] = left.words[row][block / 2];
+  a.x[1] = left.words[row + 1][block / 2];
+  a.x[2] = left.words[row][block / 2 + 1];
+  a.x[3] = left.words[row + 1][block / 2 + 1];
+}
+//@ end
+
 //@ primitive gather_quad needs Vector bitcast shuffle_xor lane_id includes <cstdint>
 /// Four lanes hold neighbouring pairs of a row in each of four blocks of eight columns; afterwards
 /// lane q of them holds all eight elements of block q (16-bit elements): a 4 x 4 transposition of

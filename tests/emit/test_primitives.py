@@ -242,6 +242,29 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) pushed(float* floats) {
   floats[thread] += combine_spreads_by_lanes<64, 2, 2048, 4>(partials, partials, mean, next, 0);
 }
 
+struct Turned {
+  SharedArray<Vector<uint32_t, 4>, 1024> turned;
+};
+
+extern "C" __global__ void __launch_bounds__(256) turned(int8_t* to, const int8_t* p, int rows,
+                                                         int columns, uint32_t* words) {
+  auto& turned = cta_shared<Turned>().turned;
+  const int padded = (rows + 15) / 16 * 16;
+  turn_tile<false>(turned, to, p, columns, rows, columns, padded, 0, 128);
+  __syncthreads();
+  turn_tile<true>(turned, to, p, columns, rows, columns, padded, 128, 0);
+  const int thread = static_cast<int>(threadIdx.x);
+  interleave_row(to, p, static_cast<int>(blockIdx.x), columns, padded, thread * 16);
+  LeftBytes<int8_t, 2, 4> left = {};
+  OperandA a;
+  for (int n = 0; n < 4; ++n) {
+    left[0][n] = load_aligned<2>(p + 8 * thread + 2 * n);
+    left[1][n] = Vector<int8_t, 2>{};
+  }
+  take_left(a, left, 0, 0);
+  words[thread] = a.x[0] ^ a.x[1] ^ a.x[2] ^ a.x[3];
+}
+
 extern "C" __global__ void shared_out(const Vector<bf16_t, 8>* wide, const Vector<bool, 16>* narrow,
                                       Vector<bf16_t, 2>* pairs, Vector<bool, 2>* flags) {
   const int thread = static_cast<int>(threadIdx.x);

@@ -125,6 +125,21 @@ def test_masks_and_distances_by_indices(kernel: str) -> None:
         assert ran.launched == (f"{kernel}_kernel",)
 
 
+def test_rows_that_begin_with_a_weight() -> None:
+    """What a sum begins with is carried beside what the lanes add up, and takes the same factors."""
+    program = Program(FORMS, "sinks", {"D": 64, "BM": 128, "BN": 64})
+    steps = program.kernel.manifest["targets"]["sm_90a"][0]["schedule"]  # type: ignore[index]
+    assert {"defer_sums", "keep_references"} <= set(steps)
+    for sink in (-np.inf, -300.0, 0.0, 40.0):
+
+        def change(arrays: Arrays, sink: float = sink) -> None:
+            arrays["sink"][:] = sink
+
+        for rows in (1, 130, 300):
+            ran = program.run({"B": 1, "H": 2, "S": rows, "scale": 0.125}, change)
+            assert ran.launched == ("sinks_kernel",)
+
+
 def lengths(*ends: int) -> object:
     """Sequences that end there."""
 

@@ -1242,8 +1242,8 @@ __device__ __forceinline__ void pack_chunk(PanelTile<T, 16, kCols>& chunk,
 }
 
 /// kThreads threads set to zero what of a tile's rows (kAxis 0) or columns (1) is not in
-/// [begin, end).
-template <int kThreads, int kAxis, class T, int kRows, int kCols>
+/// [begin, end). kInterleaved: of 16 columns place 4t + r has number 8 (r / 2) + 2t + r % 2.
+template <int kThreads, int kAxis, bool kInterleaved = false, class T, int kRows, int kCols>
 __device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, int begin, int end,
                                               int thread) {
   constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
@@ -1257,7 +1257,8 @@ __device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, 
     } else if (col < begin || col + kChunk > end) {
 #pragma unroll 1
       for (int i = 0; i < kChunk; ++i) {
-        if (col + i < begin || col + i >= end) *tile.at(row, col + i) = T{};
+        const int number = col + (kInterleaved ? i % 4 / 2 * 8 + i / 4 * 2 + i % 2 : i);
+        if (number < begin || number >= end) *tile.at(row, col + i) = T{};
       }
     }
   }
@@ -2094,6 +2095,23 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         wgmma_commit();
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
+        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+        Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
+        wgmma_wait<1>();
+        settle(product_2);
+        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
+        k_ring.advance();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              s_4[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+            }
+          }
+        }
+
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
         #pragma unroll
@@ -2101,10 +2119,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           sum_p_2[i_step] = OpSum<float>::identity();
         }
         wgmma_wait<0>();
-        settle(product_2);
         settle(acc);
-        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
-        k_ring.advance();
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
         v_ring.advance();
         #pragma unroll
@@ -2114,7 +2129,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_2 = exp2_fast(fma(product_2[i_step][j_step][j_sub], in_bits,
+              const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
               sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
@@ -2138,19 +2153,6 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
         if (__builtin_expect(any_lane(any_late), 0)) {
           seldom();
-
-          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-          Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                s_4[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
-              }
-            }
-          }
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
           float max_s_2[kStepsI];
@@ -2413,6 +2415,29 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         wgmma_commit();
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
+        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+        Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
+        wgmma_wait<1>();
+        settle(product_2);
+        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
+        k_ring.advance();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const int i_at = i_first + i_step * 8;
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_at = j_first + j_step * 8;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              const float s_5 = BM * i_tile - BN * j_tile - S + T
+                  + i_at - j_first - BN >= j_el - j_first ? product_2[i_step][j_step][j_sub]
+                  : -INFINITY;
+              s_4[i_step][j_step][j_sub] = s_5;
+            }
+          }
+        }
+
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
         #pragma unroll
@@ -2420,25 +2445,18 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           sum_p_2[i_step] = OpSum<float>::identity();
         }
         wgmma_wait<0>();
-        settle(product_2);
         settle(acc);
-        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
-        k_ring.advance();
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const int j_el = j_at + j_sub;
-              const float p_2 = exp2_fast(BM * i_tile - BN * j_tile - S + T
-                  + i_at - j_first - BN >= j_el - j_first ? fma(product_2[i_step][j_step][j_sub],
-                  in_bits, carried_2[i_step]) : -INFINITY);
+              const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
+                  carried_2[i_step]));
               sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
@@ -2461,25 +2479,6 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
         if (__builtin_expect(any_lane(any_late), 0)) {
           seldom();
-
-          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-          Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const int i_at = i_first + i_step * 8;
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              const int j_at = j_first + j_step * 8;
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const int j_el = j_at + j_sub;
-                const float s_5 = BM * i_tile - BN * j_tile - S + T
-                    + i_at - j_first - BN >= j_el - j_first ? product_2[i_step][j_step][j_sub]
-                    : -INFINITY;
-                s_4[i_step][j_step][j_sub] = s_5;
-              }
-            }
-          }
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
           float max_s_2[kStepsI];
@@ -3320,6 +3319,23 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         wgmma_commit();
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
+        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+        Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
+        wgmma_wait<1>();
+        settle(product_2);
+        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
+        k_ring.advance();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              s_4[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+            }
+          }
+        }
+
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
         #pragma unroll
@@ -3327,10 +3343,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           sum_p_2[i_step] = OpSum<float>::identity();
         }
         wgmma_wait<0>();
-        settle(product_2);
         settle(acc);
-        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
-        k_ring.advance();
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
         v_ring.advance();
         #pragma unroll
@@ -3340,7 +3353,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_2 = exp2_fast(fma(product_2[i_step][j_step][j_sub], in_bits,
+              const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
               sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
@@ -3364,19 +3377,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
         if (__builtin_expect(any_lane(any_late), 0)) {
           seldom();
-
-          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-          Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                s_4[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
-              }
-            }
-          }
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
           float max_s_2[kStepsI];
@@ -3639,6 +3639,29 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         wgmma_commit();
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
+        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+        Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
+        wgmma_wait<1>();
+        settle(product_2);
+        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
+        k_ring.advance();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const int i_at = i_first + i_step * 8;
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            const int j_at = j_first + j_step * 8;
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const int j_el = j_at + j_sub;
+              const float s_5 = BM * i_tile - BN * j_tile - S + T
+                  + i_at - j_first - BN >= j_el - j_first ? product_2[i_step][j_step][j_sub]
+                  : -INFINITY;
+              s_4[i_step][j_step][j_sub] = s_5;
+            }
+          }
+        }
+
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
         float sum_p_2[kStepsI];
         #pragma unroll
@@ -3646,25 +3669,18 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           sum_p_2[i_step] = OpSum<float>::identity();
         }
         wgmma_wait<0>();
-        settle(product_2);
         settle(acc);
-        if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
-        k_ring.advance();
         if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
         v_ring.advance();
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const int i_at = i_first + i_step * 8;
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_at = j_first + j_step * 8;
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const int j_el = j_at + j_sub;
-              const float p_2 = exp2_fast(BM * i_tile - BN * j_tile - S + T
-                  + i_at - j_first - BN >= j_el - j_first ? fma(product_2[i_step][j_step][j_sub],
-                  in_bits, carried_2[i_step]) : -INFINITY);
+              const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
+                  carried_2[i_step]));
               sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
@@ -3687,25 +3703,6 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
         if (__builtin_expect(any_lane(any_late), 0)) {
           seldom();
-
-          // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-          Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const int i_at = i_first + i_step * 8;
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              const int j_at = j_first + j_step * 8;
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const int j_el = j_at + j_sub;
-                const float s_5 = BM * i_tile - BN * j_tile - S + T
-                    + i_at - j_first - BN >= j_el - j_first ? product_2[i_step][j_step][j_sub]
-                    : -INFINITY;
-                s_4[i_step][j_step][j_sub] = s_5;
-              }
-            }
-          }
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
           float max_s_2[kStepsI];

@@ -99,8 +99,11 @@ def test_in_the_argument_of_an_exponential_what_the_thread_has_alone_is_added_fi
     found = re.search(r"const float p_\d = exp2_fast\((fma\(product_2[^;]*)\);", cu)
     assert found is not None
     text = re.sub(r"\s+", " ", found[1])
-    begin = "fma(product_2[i_step][j_step][j_sub], mul_2, fma(convert<float>(i_first - i_at + j_el - j_first), mul, fma("
-    assert text.startswith(begin) and text.endswith(", mul, carried_2[i_step])))")
+    begin = (
+        "fma(product_2[i_step][j_step][j_sub], in_bits_2, "
+        "fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma("
+    )
+    assert text.startswith(begin) and text.endswith(", in_bits, carried_2[i_step])))")
 
 
 def test_in_strict_mode_it_is_converted_as_written(tmp_path: Path) -> None:

@@ -66,13 +66,14 @@ def test_a_touch_waits_for_its_group_alone() -> None:
 
 
 def test_a_later_group_brings_the_earlier_ones() -> None:
-    assert kinds(FIRST, SECOND, touch(SUMS))[2:7] == [
-        "wait 0", "release k_free", "advance k_ring", "release v_free", "advance v_ring",
+    """One after the other: the first one's slot is free while the second is waited for."""
+    assert kinds(FIRST, SECOND, touch(SUMS))[2:8] == [
+        "wait 1", "release k_free", "advance k_ring", "wait 0", "release v_free", "advance v_ring",
     ]  # fmt: skip
 
 
 def test_registers_that_a_product_reads_are_not_overwritten() -> None:
-    assert kinds(FIRST, SECOND, k.Assign(WEIGHTS, k.Literal_(0.0, F32)))[2] == "wait 0"
+    assert kinds(FIRST, SECOND, k.Assign(WEIGHTS, k.Literal_(0.0, F32)))[5] == "wait 0"
     assert kinds(FIRST, SECOND, touch(k.Fragment("idle", F32)))[2] == "Assign"
 
 

@@ -327,7 +327,7 @@ class Renderer:
 
 
 _PLAIN = frozenset(
-    "is_within fma div_by any_lane tanh_near tanh_near_scaled tanh_near_limit divisor_scale divisor_reciprocal".split()
+    "is_within fma div_by any_lane tanh_near divisor_scale divisor_reciprocal".split()
 )
 """Functions that go by one name for all dtypes and accuracies."""
 

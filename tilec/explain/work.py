@@ -260,6 +260,14 @@ class Counter:
                     moved = 16.0 * op.vectors * op.step
                     traffic = Traffic(op, self.span, tensor, moved, store=store)
                     self._bytes(traffic, (op.row, op.first), work)
+            case w.TurnTile():
+                for tensor, store in ((op.source, False), (op.target, True)):
+                    traffic = Traffic(op, self.span, tensor, 64 * self.whole, store=store)
+                    self._bytes(traffic, (op.offset, op.row_first, op.column_first), work)
+            case w.InterleaveRow():
+                for tensor, store in ((op.source, False), (op.target, True)):
+                    traffic = Traffic(op, self.span, tensor, 16 * self.whole, store=store)
+                    self._bytes(traffic, (op.row, op.first), work)
             case k.StoreElement() | AtomicElement():
                 self._expression(op.value, work, place)
                 self._single(op, self.addresses.widths.get(op.pointer, 32), place)

@@ -274,13 +274,15 @@ class Turn(Op):
 
 @dataclass(frozen=True)
 class ClearEdges(Op):
-    """All consumers: zeros in the rows (`axis` 0) or columns (1) of a tile that are not in [begin, end), seen by products from here on."""
+    """All consumers: zeros in the rows (`axis` 0) or columns (1) of a tile that are not in [begin, end), seen by products from here on;
+    `interleaved`: columns are, as in `passes.turning`."""
 
     tile: TileAddress
     buffer: PanelBuffer
     axis: int
     begin: Expr
     end: Expr
+    interleaved: bool = False
 
 
 @dataclass(frozen=True)

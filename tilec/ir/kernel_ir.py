@@ -287,13 +287,14 @@ class TileLoop(Op):
 
 @dataclass(frozen=True)
 class Loop(Op):
-    """`for (int name = first; name < trips; name += step)`, the same trips in every thread of the CTA."""
+    """`for (int name = first; name < trips; name += step)`, the same trips in every thread of the CTA. `rolled`: nvcc does not unroll it."""
 
     name: str
     trips: Expr
     body: tuple[Op, ...]
     first: Expr | None = None
     step: int = 1
+    rolled: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -78,6 +78,8 @@ class Fragment:
     local: bool = False
     indexed: bool = False
     """elements are pairs of a value and a coordinate"""
+    packed: bool = False
+    """a left operand of 8-bit elements: pairs of neighbouring vectors are words"""
 
 
 @dataclass(frozen=True)

@@ -335,7 +335,7 @@ class _Degrees:
     def _sums_weights(self, value: t.Value) -> bool:
         """Whether rows are the sums of all weights, which are 0 only where all of them are."""
         for c in self.loop.carried:
-            if c.result is not value or self._of(c.initial) != _ANY:
+            if c.result is not value or not self._is_least_zero(c.initial):
                 continue
             added = self.defining.get(c.next.id)
             if isinstance(added, t.Elementwise) and added.op == "add":
@@ -344,6 +344,25 @@ class _Degrees:
                     if isinstance(reduce, t.Reduce) and reduce.arg.id in self.weights:
                         return reduce.op == "sum"
         return False
+
+    def _is_least_zero(self, value: t.Value) -> bool:
+        """Whether a number, or each of rows, is 0 or more in any case."""
+        if self._of(value) == _ANY:
+            return True
+        op = self.defining.get(value.id)
+        match op:
+            case t.Constant():
+                return not op.value < 0
+            case t.Full():
+                return self._is_least_zero(op.value)
+            case t.Rearrange():
+                return self._is_least_zero(op.arg)
+            case t.Elementwise() if op.op in ("add", "mul"):
+                return all(map(self._is_least_zero, op.args))
+            case t.Elementwise():
+                return op.op in ("exp", "exp2", "abs", "sigmoid")
+            case _:
+                return False
 
     def _is_asked(self, value: t.Value, number: t.Value) -> bool:
         """Whether an answer is the same wherever the reference is: a size against 0, a place against an infinity."""

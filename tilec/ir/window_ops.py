@@ -1,4 +1,4 @@
-"""Kernel IR of rows that start anywhere: vectors of the aligned window around a row, and their copies."""
+"""Kernel IR of rows that start anywhere: vectors of the aligned window around a row; and of copies of matrices."""
 
 from __future__ import annotations
 
@@ -94,3 +94,38 @@ class CopyRow(k.Op):
     access: int
     vectors: int
     step: int
+
+
+@dataclass(frozen=True)
+class InterleaveRow(k.Op):
+    """16 elements of 8 bits, from `first` on, of row `row` of `columns` elements, which lie one behind the other in `source`, to `target` in
+    the order of `passes.turning`: `padded` elements a row, a multiple of 16, with zeros behind the last one."""
+
+    source: str
+    target: str
+    rep: DType
+    row: k.Expr
+    columns: k.Expr
+    padded: k.Expr
+    first: k.Expr
+
+
+@dataclass(frozen=True)
+class TurnTile(k.Op):
+    """128 rows from `row_first` and 128 columns from `column_first` on of `rows` x `columns` elements of 8 bits, rows `stride` apart from
+    `source + offset` on, transposed to `target + to`: `padded` elements a column, a multiple of 16, with zeros behind the last row.
+    `interleaved` as in `passes.turning`; `buffer`: shared memory of a tile, in vectors of four words."""
+
+    source: str
+    target: str
+    buffer: str
+    rep: DType
+    offset: k.Expr
+    to: k.Expr
+    stride: k.Expr
+    rows: k.Expr
+    columns: k.Expr
+    padded: k.Expr
+    row_first: k.Expr
+    column_first: k.Expr
+    interleaved: bool

@@ -3,7 +3,7 @@ once it has been copied."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from tilec.ir import tile_ir as t
@@ -13,14 +13,19 @@ from tilec.passes.assign_layouts import Variant
 from tilec.passes.assign_products import ProductAssignment
 from tilec.passes.asynchronous import Asynchronous, plan_asynchronous
 from tilec.passes.boxes import Unsuited
-from tilec.passes.copies import plan_copies
+from tilec.passes.copies import plan_copies, plan_turned
 from tilec.passes.products import Products
+from tilec.passes.turning import Turned
 
 _NONE: frozenset[int] = frozenset()
+_NONE_NAMED: frozenset[str] = frozenset()
 
 
 class AsynchronousAssignment(ProductAssignment):
-    """As the assignment of products, with warpgroups' layouts and rings that bulk copies fill."""
+    """As the assignment of products, with warpgroups' layouts and rings that bulk copies fill. `turned`: the operands of which copies that
+    lie otherwise are loaded (`turning`)."""
+
+    turned: Turned | None = None
 
     def asynchronous_variants(self, origin: Mapping[int, int]) -> tuple[Variant, ...]:
         """The variants; `origin` as in `Scheduled`. Raises Unsuited where the form does not suit the nest."""
@@ -37,6 +42,15 @@ class AsynchronousAssignment(ProductAssignment):
         ahead = self._ahead(base, origin, form)
         found = []
         seen: list[set[LaunchCondition]] = []
+        dots = [plan.op for plan in form.products.plans.values()]
+        copies = None
+        needed: tuple[LaunchCondition, ...] = ()
+        if self.turned is not None:
+            own_copies = self.turned.copies
+            copies = plan_turned(self.program, self.nest, own_copies, dots, self.target)
+            if copies is None:
+                raise Unsuited("copies of operands that lie across are not known to pay")
+            needed = (Given(), *copies.conditions)
         for name, lines, (conditions, divisors, aligned) in (*forms, ("any_out", _NONE, alone)):
             if not loads <= aligned or set(conditions) in seen:
                 continue
@@ -51,18 +65,23 @@ class AsynchronousAssignment(ProductAssignment):
             own = chosen if departs else self._leaving_anywhere(chosen)
             found.append(
                 Variant(
-                    name,
+                    self._named(name),
                     self.product_level(form.products),
-                    AllOf((*conditions, *self._not_empty(chosen))),
+                    AllOf((*needed, *conditions, *self._not_empty(chosen))),
                     tuple(divisors),
                     frozenset(aligned),
                     products=chosen.products,
                     asynchronous=own,
                     positive=self._dims(chosen),
+                    copies=copies,
                     lines=lines,
                 )
             )
-        return (*found, *self._copied(form, loads))
+        return (*found, *self._copied(form, loads, dots))
+
+    def _named(self, name: str) -> str:
+        """A variant's name, another one where operands are turned: products of warps beside it have theirs."""
+        return "_".join(p for p in ("turned" if self.turned is not None else "", name) if p)
 
     def _plan(
         self,
@@ -81,6 +100,7 @@ class AsynchronousAssignment(ProductAssignment):
             self.candidate.stages,
             origin,
             wanted,
+            self.turned.interleaved if self.turned is not None else _NONE_NAMED,
         )
 
     def _ahead(
@@ -96,10 +116,12 @@ class AsynchronousAssignment(ProductAssignment):
         except Unsuited:
             return None
 
-    def _copied(self, form: Asynchronous, loads: set[int]) -> list[Variant]:
+    def _copied(
+        self, form: Asynchronous, loads: set[int], dots: Collection[t.Dot]
+    ) -> list[Variant]:
         """The variant for operands whose rows begin anywhere, and are copied where that pays."""
-        dots = [plan.op for plan in form.products.plans.values()]
-        copies = plan_copies(self.program, self.nest, form.channels, dots, self.target)
+        turned = self.turned.copies if self.turned is not None else ()
+        copies = plan_copies(self.program, self.nest, form.channels, dots, self.target, turned)
         if copies is None:
             return []
         conditions, divisors, aligned = self.alignment(2, loads, copies.tensors)
@@ -107,7 +129,7 @@ class AsynchronousAssignment(ProductAssignment):
             return []
         return [
             Variant(
-                "copied",
+                self._named("copied"),
                 self.product_level(form.products),
                 AllOf((Given(), *conditions, *self._not_empty(form), *copies.conditions)),
                 tuple(divisors),

@@ -102,6 +102,8 @@ class Asynchronous:
     """whether instances are dealt to CTAs ahead; where memory says which of them have anything to do, CTAs draw them from a counter"""
     launched: int = 255
     """registers of a thread as launched: an instruction has no more, whatever `setmaxnreg` moves"""
+    interleaved: frozenset[str] = frozenset()
+    """tensors whose rows are in the order in which accumulators are left operands of 8 bits"""
 
     @property
     def threads(self) -> int:
@@ -139,9 +141,10 @@ def plan_asynchronous(
     stages: int | None,
     origin: Mapping[int, int],
     wanted: frozenset[int] = frozenset(),
+    interleaved: frozenset[str] = frozenset(),
 ) -> Asynchronous:
     """The asynchronous form of a nest; `origin` as in `Scheduled`; `wanted`: loads (ids of the ops) whose tiles the producer brings for
-    the consumers' registers. Raises Unsuited, also where it can bring none of these."""
+    the consumers' registers; `interleaved`: the tensors that are (`turning`). Raises Unsuited, also where it can bring none of these."""
     if "wgmma" not in target.features:
         raise Unsuited(f"{target.arch} has no products of warpgroups")
     for op in all_ops(nest.body):
@@ -153,13 +156,16 @@ def plan_asynchronous(
             raise Unsuited(
                 "a product stands in a branch that is no filter of its loop, around the whole body, on what the loop does not compute"
             )
+    factors = {plan.op.a.type.dtype for plan in base.plans.values()}
+    if program.math == "strict" and any(d.is_float and d.bits == 8 for d in factors):
+        raise Unsuited("sums of 8-bit floats have fewer bits there than `math = strict` allows")
     definitions = Definitions.of(nest.body)
     facts = Facts.of(program)
     base = replace(base, swapped=swaps(nest, axes, base, target))
     turned = frozenset(n for n, p in base.plans.items() if is_turned(p, base, target))
     if turned and not only_loaded(nest, axes, base):
         raise Unsuited(_ACROSS)
-    types = {number: _types(plan, base, target) for number, plan in base.plans.items()}
+    types = {n: _types(plan, base, target, interleaved) for n, plan in base.plans.items()}
     narrow = any(base.plans[n].op.a.type.dtype.bits == 8 for n in turned)
     if narrow and len(turned) < len(base.plans):
         raise Unsuited(_BESIDE)
@@ -239,6 +245,7 @@ def plan_asynchronous(
         split=split,
         dealt=sharing is not None or bool(streams) or not _hang_on_memory(nest, facts),
         launched=min(255, target.registers_per_sm // (WARPGROUP * (warpgroups + 1)) // 8 * 8),
+        interleaved=interleaved,
     )
 
 
@@ -318,7 +325,9 @@ def _all_present(value: t.Value, box: TensorBox, facts: Facts) -> bool:
     return True
 
 
-def _types(plan: ProductPlan, products: Products, target: Target) -> str:
+def _types(
+    plan: ProductPlan, products: Products, target: Target, interleaved: frozenset[str]
+) -> str:
     """The instruction's name for the operands, in its order."""
     a, b = plan.op.a.type.dtype, plan.op.b.type.dtype
     if products.swapped:
@@ -331,8 +340,9 @@ def _types(plan: ProductPlan, products: Products, target: Target) -> str:
         raise Unsuited(f"no product of warpgroups takes {a} and {b} from shared memory as they are")
     for operand in (plan.a, plan.b):
         if isinstance(operand, InRegisters):
-            if a.bits != 16:
-                raise Unsuited(f"accumulators are no left operand of {a}")
+            ordered = plan.b.load is not None and plan.b.load.access.tensor in interleaved
+            if a.bits != 16 and not ordered:
+                raise Unsuited(f"accumulators are no left operand of {a} as they are")
             continue
         if operand.load is None:
             raise Unsuited("an operand is computed, not loaded")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from math import ceil, prod
+from typing import TypeAlias
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
@@ -29,14 +30,15 @@ from tilec.ir.launch import (
     product,
 )
 from tilec.ir.requirements import INSTANCE_LIMIT
-from tilec.ir.symbolic import Sym, Var, ceildiv, sym_min
+from tilec.ir.symbolic import Sym, Var, ceildiv, sym_max, sym_min
 from tilec.ir.tensor_maps import ALIGNMENT
 from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel
 from tilec.passes.lower.names import Names, Spelling
+from tilec.passes.turning import TurnedCopy, turning
 from tilec.passes.uses import Definitions
 from tilec.passes.windows import SHIFTED_ACCESS
-from tilec.targets.rates import copy_cost
+from tilec.targets.rates import RATES, copy_cost
 from tilec.targets.table import Target
 
 THREADS = 128
@@ -103,12 +105,35 @@ class RowCopy:
         """CTAs that share a row."""
         return ceildiv(self.columns, THREADS * VECTORS * self.width)
 
+    @property
+    def elements(self) -> Sym:
+        """How many are copied, where any are."""
+        return self.rows * self.columns
+
+    @property
+    def grid(self) -> Sym:
+        """CTAs."""
+        return self.rows * self.parts
+
+    @property
+    def to(self) -> str:
+        """To where, for the manifest."""
+        return f"the workspace, rows at multiples of {ALIGNMENT} bytes"
+
+    @property
+    def where(self) -> str:
+        """In which calls, for the manifest."""
+        return f"{self.columns} % {self.width} != 0"
+
+
+Copy: TypeAlias = "RowCopy | TurnedCopy"
+
 
 @dataclass(frozen=True)
 class Copies:
     """What a variant copies first. `cost` and `work` are in trips of a tile: it pays where the work is no less."""
 
-    rows: tuple[RowCopy, ...]
+    rows: tuple[Copy, ...]
     cost: Sym
     work: Sym
 
@@ -116,17 +141,19 @@ class Copies:
     def conditions(self) -> tuple[t.HostExpr, ...]:
         """Whether the copies take no longer than what they save, and have grids."""
         limit = t.HostNumber(INSTANCE_LIMIT)
-        fits = (t.HostOp("<=", (copy.rows * copy.parts, limit)) for copy in self.rows)
-        return (t.HostOp("<=", (self.cost, self.work)), *fits)
+        fits = (t.HostOp("<=", (copy.grid, limit)) for copy in self.rows)
+        counted = (copy.counted for copy in self.rows if isinstance(copy, TurnedCopy))
+        return (t.HostOp("<=", (self.cost, self.work)), *fits, *counted)
 
     @property
     def tensors(self) -> frozenset[str]:
-        """What may be copied."""
-        return frozenset(copy.tensor for copy in self.rows)
+        """Those whose rows begin at multiples of 16 bytes behind the copies."""
+        return frozenset(copy.tensor for copy in self.rows if isinstance(copy, RowCopy))
 
     def of(self, tensor: str) -> RowCopy | None:
-        """A tensor's copy."""
-        return next((copy for copy in self.rows if copy.tensor == tensor), None)
+        """What takes a tensor's place."""
+        copies = (copy for copy in self.rows if isinstance(copy, RowCopy))
+        return next((copy for copy in copies if copy.tensor == tensor), None)
 
 
 def plan_copies(
@@ -135,9 +162,10 @@ def plan_copies(
     channels: Collection[Channel],
     dots: Collection[t.Dot],
     target: Target,
+    turned: tuple[TurnedCopy, ...] = (),
 ) -> Copies | None:
-    """The copies of the operands that bulk copies bring; None where rows always begin at multiples of 16 bytes, where a nest's work
-    depends on more than sizes, or where nothing is known of the target's rates."""
+    """The copies of the operands that bulk copies bring, behind those that are `turned` anyway; None where rows always begin at multiples
+    of 16 bytes, where a nest's work depends on more than sizes, or where nothing is known of the target's rates."""
     facts = Facts.of(program)
     boxes: dict[str, TensorBox] = {}
     for channel in channels:
@@ -145,7 +173,7 @@ def plan_copies(
             box = load_box(program, load, facts)
             if boxes.setdefault(load.access.tensor, box).dims != box.dims:
                 return None
-    found = []
+    found: list[RowCopy] = []
     for name, box in boxes.items():
         tensor = program.tensor(name)
         dims = tuple(map(facts.numeric, box.dims))
@@ -154,31 +182,61 @@ def plan_copies(
             continue
         if copy.columns.constant is None and tensor.dtype.bits >= 8:
             found.append(copy)
-    work = _work(nest, dots, facts)
-    if not found or work is None:
+    return _priced(program, nest, (*turned, *found), dots, target) if found else None
+
+
+def plan_turned(
+    program: t.Program,
+    nest: t.Nest,
+    turned: tuple[TurnedCopy, ...],
+    dots: Collection[t.Dot],
+    target: Target,
+) -> Copies | None:
+    """Those that are turned alone; None as in `plan_copies`."""
+    return _priced(program, nest, turned, dots, target)
+
+
+def _priced(
+    program: t.Program,
+    nest: t.Nest,
+    copies: tuple[Copy, ...],
+    dots: Collection[t.Dot],
+    target: Target,
+) -> Copies | None:
+    work = _work(nest, dots, Facts.of(program), any(isinstance(c, TurnedCopy) for c in copies))
+    if work is None:
         return None
     trips, macs = work
+    rates = RATES[target.arch]
     cost = Sym.of(0)
-    for copy in found:
-        costs = copy_cost(target.arch, copy.dtype.bits)
+    for copy in copies:
+        share = rates.anywhere_share
+        if isinstance(copy, TurnedCopy):
+            share = rates.unpacked_share if copy.dtype.is_float else rates.warp_share
+        costs = copy_cost(target.arch, copy.dtype.bits, share)
         if costs is None:
             return None
         each = max(1, int(macs / costs.element))
         launch = ceil(costs.launch / costs.element)
-        cost = cost + (copy.rows * copy.columns + launch) // each * copy.needed
-    return Copies(tuple(found), cost, trips)
+        cost = cost + (copy.elements + launch) // each * copy.needed
+    return Copies(copies, cost, trips)
 
 
-def _work(nest: t.Nest, dots: Collection[t.Dot], facts: Facts) -> tuple[Sym, int] | None:
+def _work(
+    nest: t.Nest, dots: Collection[t.Dot], facts: Facts, middle: bool
+) -> tuple[Sym, int] | None:
     """The trips that products make in all instances, counted in those of the smallest one, and its multiply-adds; None where that
-    depends on more than sizes."""
+    depends on more than sizes, or, with `middle`, where that of an instance in the middle of the grid does."""
+    between = {digit.index: (digit.trips - 1) // 2 for digit in nest.grid} if middle else {}
     definitions = Definitions.of(nest.body)
     counted: list[tuple[Sym, int]] = []
     for dot in dots:
         trips = product(tuple(digit.trips for digit in nest.grid))
         for loop in definitions.loops[dot.out.id]:
             if isinstance(loop, t.For):
-                trips = trips * loop.trips
+                # where there are none, the number of trips may be negative
+                own = loop.trips.substitute(between.get)
+                trips = trips * (sym_max([own, 0]) if middle else own)
         trips = facts.numeric(trips)
         if any(var.kind != "dim" for var in trips.variables):
             return None
@@ -232,9 +290,11 @@ def with_copies(
 
 
 def copying(
-    program: t.Program, copy: RowCopy, base: str, suffix: str, spell: Spelling
+    program: t.Program, copy: Copy, base: str, suffix: str, spell: Spelling
 ) -> tuple[k.Kernel, Launch]:
     """The kernel that copies a tensor, and its launch in front of the nest's own. `suffix`: the end of its name."""
+    if isinstance(copy, TurnedCopy):
+        return turning(program, copy, base, suffix, spell)
     names = Names(spell)
     for word in (*program.names, copy.temp, *(v.name for v in program.dims)):
         names.unique(word)
@@ -269,15 +329,14 @@ def copying(
         arguments,
         ((copy.tensor, copy.dtype, False), (copy.temp, copy.dtype, True)),
         (k.GridDigit(row, copy.rows), k.GridDigit(part, copy.parts)),
-        copy.rows * copy.parts,
+        copy.grid,
         (),
         (),
         (),
         (body,),
         tuple((var, spell(var.name)) for var in numbers),
     )
-    grid = copy.rows * copy.parts
-    return kernel, Launch(kernel.name, copy.condition, grid, THREADS, arguments)
+    return kernel, Launch(kernel.name, copy.condition, copy.grid, THREADS, arguments)
 
 
 def described(copies: Copies, launch: Launch) -> list[dict[str, object]]:
@@ -286,8 +345,8 @@ def described(copies: Copies, launch: Launch) -> list[dict[str, object]]:
         {
             "tensor": copy.tensor,
             "kernel": before.kernel,
-            "to": f"the workspace, rows at multiples of {ALIGNMENT} bytes",
-            "where": f"{copy.columns} % {copy.width} != 0",
+            "to": copy.to,
+            "where": copy.where,
         }
-        for copy, before in zip(copies.rows, launch.before, strict=True)
+        for copy, before in zip(copies.rows, launch.before[-len(copies.rows) :], strict=True)
     ]

@@ -21,6 +21,7 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.launch import (
+    Aligned,
     AllOf,
     AnyOf,
     Launch,
@@ -53,28 +54,23 @@ from tilec.passes import (
     topk,
     warp_fit,
 )
-from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.assign_products import ProductAssignment
-from tilec.passes.axes import Axes, classify
-from tilec.passes.boxes import Unsuited
+from tilec.passes.axes import classify
 from tilec.passes.lower import lower_nest
 from tilec.passes.lower.names import Spelling
-from tilec.passes.placement import Placement, place
+from tilec.passes.placement import place
 from tilec.passes.products import plan_products
 from tilec.passes.rereads import rereads
-from tilec.passes.schedule import schedule
 from tilec.passes.supported import check_supported
 from tilec.passes.uses import all_ops
+from tilec.passes.warpgroup_forms import Form, Snapshot, asynchronous, no_snapshot, take_all
 from tilec.plan.candidate import Candidate
-from tilec.source.diagnostics import Diagnostic, TileError, fail
+from tilec.source.diagnostics import Diagnostic, fail
 from tilec.targets.table import Target
 
 LEAST_STREAM_SLOTS = 5
 """Of a ring that hides memory's latency: with fewer the copies come in lumps (measured on an H200)."""
-
-Snapshot = Callable[[str, object], None]
-"""Called with a pass' name and its result."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +110,7 @@ def run(
     """Every pass. `spell` gives the C++ name of a name; `general` is the program of the variants beside an asynchronous form, with tile
     sizes of their own, `by_size` those of forms for calls whose sizes suit their tile sizes better. Raises TileError with the code of what cannot
     be compiled."""
-    snapshot = snapshot or _no_snapshot
+    snapshot = snapshot or no_snapshot
     before, program = program, topk.run(program)
     written = [("topk", program)] if program is not before else []
     before, program = program, reindex.run(program)
@@ -139,7 +135,7 @@ def run(
             snapshot(pass_name, replace(shown, nests=(shown.nests[number],)))
         nest = _cleaned(program, nest, snapshot)
         base = base_name if len(program.nests) == 1 else f"{base_name}_{number + 1}"
-        forms, reason = _asynchronous(program, nest, target, candidate, snapshot)
+        forms, reason = asynchronous(program, nest, target, candidate, snapshot)
         lowered: k.Kernel | None = None
         room = target
         while forms:
@@ -149,7 +145,7 @@ def run(
                 break
             # what the nest needs beside its rings is known now
             room = replace(room, shared_per_block_optin=room.shared_per_block_optin - excess)
-            forms, reason = _asynchronous(program, nest, room, candidate, snapshot)
+            forms, reason = asynchronous(program, nest, room, candidate, snapshot)
         lowered = lowered if forms else None
         warnings += _said(program, nest, target, candidate, reason)
         whole, given = program, candidate
@@ -165,13 +161,14 @@ def run(
             variants = assign(program, nest, axes, placement, target, candidate.warps)
         else:
             variants = ProductAssignment(
-                program, nest, axes, placement, target, candidate, products, bool(forms)
+                program, nest, axes, placement, target, candidate, products, take_all(forms)
             ).variants()
         snapshot("assign_layouts", (*(f.variant for f in forms), *variants))
         warnings += rereads(nest, axes, placement, variants)
         launches: list[Launch] = []
+        copying: dict[copies.Copy, Launch] = {}
         longer: list[tuple[Sym, Sym]] = []
-        beside = [_Form(program, nest, axes, placement, v) for v in variants]
+        beside = [Form(program, nest, axes, placement, v) for v in variants]
         program, candidate = whole, given
         preferred = _by_size(program, by_size, target) if forms else []
         for form in (*preferred, *forms, *beside):
@@ -219,12 +216,14 @@ def run(
                 launch = replace(launch, before=(*launch.before, drawn))
             if variant.copies is not None:
                 copied.append(variant.copies)
-                for n, copy in enumerate(variant.copies.rows):
-                    last = "_".join(p for p in ("" if n == 0 else str(n + 1), suffix) if p)
-                    first, one = copies.copying(program, copy, base, last, spell)
-                    kernels.append(first)
-                    programs.append(program)
-                    launch = replace(launch, before=(*launch.before, one))
+                for copy in variant.copies.rows:
+                    if copy not in copying:
+                        n = len(copying) + 1
+                        last = "_".join(p for p in ("" if n == 1 else str(n), suffix) if p)
+                        first, copying[copy] = copies.copying(program, copy, base, last, spell)
+                        kernels.append(first)
+                        programs.append(program)
+                    launch = replace(launch, before=(*launch.before, copying[copy]))
             launches.append(launch)
             own = None if form.program.tiles == program.tiles else form.program.tiles
             described.append(
@@ -268,20 +267,7 @@ def run(
     )
 
 
-@dataclass(frozen=True)
-class _Form:
-    """A variant with the nest and the program that it is of."""
-
-    program: t.Program
-    nest: t.Nest
-    axes: Axes
-    placement: Placement
-    variant: Variant
-    schedule: tuple[str, ...] = ()
-    """what was done to the nest for it"""
-
-
-def _lower(form: _Form, base: str, suffix: str, spell: Spelling, target: Target) -> k.Kernel:
+def _lower(form: Form, base: str, suffix: str, spell: Spelling, target: Target) -> k.Kernel:
     """The kernel of a form, named after `base`."""
     name = "_".join(p for p in (base, "kernel", form.variant.name, suffix) if p)
     return lower_nest(
@@ -304,16 +290,12 @@ def _described(*decided: Any) -> Mapping[str, object]:
     return describe(*decided)
 
 
-def _no_snapshot(name: str, result: object) -> None:
-    """Nobody looks."""
-
-
 def _in_parts(program: t.Program) -> t.Program:
     """The program in operations that all passes know."""
     return reindex.run(topk.run(program))
 
 
-def _cleaned(program: t.Program, nest: t.Nest, snapshot: Snapshot = _no_snapshot) -> t.Nest:
+def _cleaned(program: t.Program, nest: t.Nest, snapshot: Snapshot = no_snapshot) -> t.Nest:
     """The passes that no target and no form of products has a say in."""
     for name, run_pass in (
         ("eliminate_dead", eliminate_dead.run),
@@ -327,44 +309,13 @@ def _cleaned(program: t.Program, nest: t.Nest, snapshot: Snapshot = _no_snapshot
     return nest
 
 
-def _asynchronous(
-    program: t.Program,
-    nest: t.Nest,
-    target: Target,
-    candidate: Candidate,
-    snapshot: Snapshot = _no_snapshot,
-) -> tuple[list[_Form], str]:
-    """The variants in the asynchronous form, of the nest scheduled for it; or why there are none, "" where nothing asks for it."""
-    if "wgmma" not in target.features or candidate.mma not in ("auto", "wgmma"):
-        return [], ""
-    if not any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
-        return [], ""
-    scheduled = schedule(program, nest)
-    program = scheduled.program
-    snapshot("schedule", replace(program, nests=(scheduled.nest,)))
-    try:
-        nest, axes = classify(program, scheduled.nest)
-        placement = place(nest)
-        products = plan_products(nest, axes, target, candidate.warps, "auto", scheduled.origin)
-        assert products is not None
-        assignment = AsynchronousAssignment(
-            program, nest, axes, placement, target, candidate, products
-        )
-        variants = assignment.asynchronous_variants(scheduled.origin)
-    except Unsuited as reason:
-        return [], str(reason)
-    except TileError as error:
-        return [], error.diagnostics[0].message
-    return [_Form(program, nest, axes, placement, v, scheduled.steps) for v in variants], ""
-
-
 def _by_size(
     program: t.Program, tilings: tuple[tuple[t.Program, Candidate], ...], target: Target
-) -> list[_Form]:
+) -> list[Form]:
     """The variants with other steps or tiles, each launched where the model says that it is the fastest one."""
     found = []
     for other, candidate in tilings if len(program.nests) == 1 else ():
-        forms, _ = _asynchronous(other, _cleaned(other, other.nests[0]), target, candidate)
+        forms, _ = asynchronous(other, _cleaned(other, other.nests[0]), target, candidate)
         if not forms:
             continue
         chosen = full_rounds.chosen(forms[0].variant, other, program, target)
@@ -393,7 +344,7 @@ def suits(
     for nest in program.nests:
         if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
             nest = _cleaned(program, nest)
-            forms, _ = _asynchronous(program, nest, target, candidate)
+            forms, _ = asynchronous(program, nest, target, candidate)
             if not forms or (streams and not _is_deep(forms[0].variant)):
                 return False
             form = forms[0].variant.asynchronous
@@ -527,6 +478,9 @@ def _condition(kernel: k.Kernel, variant: Variant) -> LaunchCondition:
     parts: list[LaunchCondition] = []
     for condition in (variant.condition, *maps):
         parts += condition.parts if isinstance(condition, AllOf) else [condition]
+    # copies lie in the workspace at multiples of 256 bytes
+    copied = {copy.temp for copy in variant.copies.rows} if variant.copies is not None else set()
+    parts = [p for p in parts if not isinstance(p, Aligned) or p.tensor not in copied]
     return AllOf(tuple(dict.fromkeys(parts)))
 
 

@@ -129,8 +129,10 @@ def plan_products(
     warps: int | None,
     form: Form = "auto",
     origin: Mapping[int, int] | None = None,
+    chained: tuple[int, ...] = (16,),
 ) -> Products | None:
-    """The products of a nest, None where it has none; `origin` as in `Scheduled`. Raises E0514 where the target has no instruction of
+    """The products of a nest, None where it has none; `origin` as in `Scheduled`; `chained`: bits of operands that accumulators may be left
+    ones of. Raises E0514 where the target has no instruction of
     the form for the operands, E0515 where their axes would have to lie in two ways."""
     dots = [op for op in all_ops(nest.body) if isinstance(op, t.Dot)]
     if not dots:
@@ -140,13 +142,19 @@ def plan_products(
     rows, columns = _roles(axes, dots)
     whole_rows = max((c.capacity or 1 for c in rows), default=1) >= WHOLE_ROWS_FROM
     for op in dots:
-        found.plans[op.out.id] = _plan(op, axes, definitions, target, whole_rows, form)
+        left = chained if whole_rows else ()
+        found.plans[op.out.id] = _plan(op, axes, definitions, target, left, form)
     _geometry(nest, axes, found, rows, columns, warps)
     return found
 
 
 def _plan(
-    op: t.Dot, axes: Axes, definitions: Definitions, target: Target, whole_rows: bool, form: Form
+    op: t.Dot,
+    axes: Axes,
+    definitions: Definitions,
+    target: Target,
+    chained: tuple[int, ...],
+    form: Form,
 ) -> ProductPlan:
     if op.a.type.rank != 2 or op.b.type.rank != 2:
         raise fail(
@@ -156,8 +164,8 @@ def _plan(
             help="give the batch axis its own `parallel` range",
         )
     product, mma = select(op, target, form)
-    a = _operand(op, product, 1, definitions, left=whole_rows and product.form == "mma")
-    b = _operand(op, product, 0, definitions, left=False)
+    a = _operand(op, product, 1, definitions, chained if product.form == "mma" else ())
+    b = _operand(op, product, 0, definitions, ())
     consumed = axes.of(op.a, 1) or axes.of(op.b, 0)
     extent = 1 if consumed is None else _static(consumed, op)
     assert not isinstance(b, InRegisters)
@@ -206,25 +214,29 @@ def _static(found: AxisClass, op: t.Dot) -> int:
     return found.capacity
 
 
-def _operand(
-    op: t.Dot, product: Product, k_axis: int, definitions: Definitions, left: bool
-) -> Staged | InRegisters:
-    """Where the operand that is consumed along `k_axis` comes from; transpositions are read through."""
-    value = op.a if k_axis == 1 else op.b
-    base, axis = value, k_axis
+def origin_of(value: t.Value, axis: int, definitions: Definitions) -> tuple[t.Value, int]:
+    """What transpositions make a tile of, and which axis of that is its `axis`."""
     while True:
-        inner = definitions.defining.get(base.id)
+        inner = definitions.defining.get(value.id)
         if isinstance(inner, t.Rearrange) and inner.arg.type.rank == 2 and None not in inner.axes:
-            axis, base = int(inner.axes[axis] or 0), inner.arg
+            axis, value = int(inner.axes[axis] or 0), inner.arg
             continue
-        break
+        return value, axis
+
+
+def _operand(
+    op: t.Dot, product: Product, k_axis: int, definitions: Definitions, chained: tuple[int, ...]
+) -> Staged | InRegisters:
+    """Where the operand that is consumed along `k_axis` comes from; transpositions are read through. `chained`: as in `plan_products`."""
+    value = op.a if k_axis == 1 else op.b
+    base, axis = origin_of(value, k_axis, definitions)
     inner = definitions.defining.get(base.id)
     across = (8,) if product.form == "wmma" else (8, 32)
     turned = axis == 0 and base.type.dtype.bits in across
     if from_memory(base, definitions):
         plain = isinstance(inner, t.Load) and not inner.access.pointwise
         return Staged(base, axis, inner if plain and isinstance(inner, t.Load) else None, turned)
-    if left and axis == 1 and value.type.dtype.bits == 16:
+    if axis == 1 and value.type.dtype.bits in chained:
         return InRegisters(base)
     return Staged(base, axis, None, turned)
 

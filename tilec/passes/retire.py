@@ -37,14 +37,10 @@ def _block(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
     pending: list[a.WarpgroupCommit] = []
 
     def settle(count: int) -> None:
-        """Wait for the `count` oldest groups."""
-        if not count:
-            return
-        done = pending[:count]
-        del pending[:count]
-        settled = tuple(dict.fromkeys(f for group in done for f in group.targets))
-        result.append(a.WarpgroupWait(len(pending), settled))
-        for group in done:
+        """Wait for the `count` oldest groups, one after the other: what the first has read is free while the second goes on."""
+        for group in pending[:count]:
+            del pending[0]
+            result.append(a.WarpgroupWait(len(pending), group.targets))
             result.extend(group.releases)
 
     exchanges = [n for n, op in enumerate(ops) if _exchanges(op)]

@@ -22,6 +22,7 @@ from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
+from tilec.passes.placement import from_memory
 from tilec.passes.swap import WARPGROUP_ROWS
 from tilec.passes.uses import Definitions, all_ops, running_sum
 from tilec.plan.candidate import Candidate
@@ -126,6 +127,18 @@ def warp_tiles(
 def _is_summed(nest: t.Nest, op: t.Dot, definitions: Definitions) -> bool:
     """Whether a loop does nothing with a product but add it up."""
     return any(running_sum(loop, definitions) is op for loop in all_ops(nest.body))
+
+
+def is_narrow_chain(program: t.Program) -> bool:
+    """Whether a product has a left operand of 8 bits that is computed."""
+    for nest in program.nests:
+        definitions = Definitions.of(nest.body)
+        for op in all_ops(nest.body):
+            if not isinstance(op, t.Dot) or op.a.type.dtype.bits != 8:
+                continue
+            if not from_memory(op.a, definitions):
+                return True
+    return False
 
 
 def consumed_axis(program: t.Program) -> tuple[str, int] | None:

@@ -30,6 +30,8 @@ class Rates:
     """how much products of warpgroups reach of large matrices, 0 where there are none: measured on an H200"""
     anywhere_share: float = 0.0
     """the same of products of warps whose operands' rows begin anywhere, so that elements are moved one by one"""
+    unpacked_share: float = 0.0
+    """the same of chained products of warps on 8-bit floats, which ptxas widens first"""
 
 
 RATES: dict[str, Rates] = {
@@ -45,6 +47,7 @@ RATES: dict[str, Rates] = {
         warp_share=0.643,
         warpgroup_share=0.7,
         anywhere_share=0.07,
+        unpacked_share=0.06,
     ),
     "sm_100": Rates({8: 8192, 16: 4096, 32: 2048, 64: 64}, fma64=64),
     "sm_103": Rates({8: 8192, 16: 4096, 32: 2048}),
@@ -100,13 +103,14 @@ class CopyCost:
     launch: float
 
 
-def copy_cost(arch: str, bits: int) -> CopyCost | None:
-    """The cost of copying elements of `bits` bits for a product; None where the rates are not known."""
+def copy_cost(arch: str, bits: int, share: float) -> CopyCost | None:
+    """The cost of copying elements of `bits` bits for a product that otherwise reaches this share of the tensor rate; None where the rates
+    are not known, or nothing is saved."""
     rates, memory, clock = RATES[arch], dram_bytes(arch), clock_gigahertz(arch)
     tensor = rates.tensor.get(bits)
-    if not rates.anywhere_share or tensor is None or memory is None or clock is None:
+    if not share or not rates.warpgroup_share or tensor is None or memory is None or clock is None:
         return None
-    saved = (1 / rates.anywhere_share - 1 / rates.warpgroup_share) / tensor
+    saved = (1 / share - 1 / rates.warpgroup_share) / tensor
     """clocks of an SM for a multiply-add"""
     if saved <= 0:
         return None

@@ -7,6 +7,8 @@ consumers  everything else; a product waits for its tiles, and releases their sl
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
@@ -141,7 +143,9 @@ class Roles:
                 self._walk(op.body)
                 context.limits.pop()
                 body, context.out = tuple(context.out), outer
-                context.out.append(self.trips_of(op, name, trips, body))
+                loop = self.trips_of(op, name, trips, body)
+                # a trip waits for its slots however few instructions it has
+                context.out.append(replace(loop, rolled=bool(self.form.interleaved)))
             elif id(op) in self.sites:
                 channel, site = self.sites[id(op)]
                 if op is site.loads[-1]:
@@ -495,7 +499,9 @@ class Roles:
         buffer = self.buffers[operand.source.id]
         begin, end, condition = self.ragged(operand, first, last)
         tile = self.tile(operand)
-        clear = a.ClearEdges(tile, buffer, operand.k_axis, begin, end, span=span)
+        assert operand.load is not None
+        interleaved = operand.load.access.tensor in self.form.interleaved
+        clear = a.ClearEdges(tile, buffer, operand.k_axis, begin, end, interleaved, span=span)
         context.out.append(k.IfUniform(condition, (clear,), span=span))
 
     def tile(self, operand: Staged) -> k.TileAddress:

@@ -15,12 +15,16 @@ from tilec.source.text import Span
 def left_fragment(context: Context, operand: InRegisters, op: t.Dot) -> k.Fragment:
     """The left operand in registers, 0 where a consumed coordinate is absent."""
     source = operand.source
-    axes = context.ordered(context.loop_axes(source))
-    name = context.names.unique(source.name or "left")
-    fragment = k.Fragment(name, source.type.dtype, axes)
+    fragment = left_registers(context, source, context.names.unique(source.name or "left"))
     context.out.append(k.Declare(fragment, None, span=op.span))
     pack_left(context, source, fragment, op.span)
     return fragment
+
+
+def left_registers(context: Context, source: t.Value, name: str) -> k.Fragment:
+    """Registers for a left operand, which nobody has declared yet."""
+    axes = context.ordered(context.loop_axes(source))
+    return k.Fragment(name, source.type.dtype, axes, packed=source.type.dtype.bits == 8)
 
 
 def left_operand(context: Context, operand: InRegisters, op: t.Dot) -> k.Fragment:
@@ -66,7 +70,7 @@ def pack_left(context: Context, source: t.Value, fragment: k.Fragment, span: Spa
     if guards.all:
         zero = converted(k.Literal_(0.0, F32), expr.rep)
         expr = k.Apply("where", (conjunction(guards.all), expr, zero), expr.rep)
-    if expr.rep == rep:
+    if expr.rep == rep and not fragment.packed:
         body.finish(Guards(), [k.Assign(fragment, expr)], [], span)
         return
     fast = next(a for a in body.axes if a.vectorised)

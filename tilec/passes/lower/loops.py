@@ -13,7 +13,7 @@ from tilec.passes.lower.access import Guards
 from tilec.passes.lower.asynchronous import Roles
 from tilec.passes.lower.body import Body
 from tilec.passes.lower.context import Context, compute_type, converted
-from tilec.passes.lower.left import is_packed, pack_left
+from tilec.passes.lower.left import is_packed, left_registers, pack_left
 from tilec.passes.lower.questions import coords_for, interior_of, is_span_loop
 from tilec.passes.lower.rings import Ring, rings
 from tilec.passes.lower.seldom import branch_rarely
@@ -173,8 +173,7 @@ class Structure:
             initial = converted(context.scalar(carried.initial), rep)
             context.out.append(k.Declare(variable, initial, span=value.span))
         elif is_packed(context, value):
-            axes = context.ordered(context.loop_axes(value))
-            variable = k.Fragment(name, value.type.dtype, axes)
+            variable = left_registers(context, value, name)
             context.out.append(k.Declare(variable, None, span=value.span))
             pack_left(context, carried.initial, variable, value.span)
         else:

@@ -4,7 +4,7 @@
 t = tanh(x)              ->      if any_lane(largest >= limit): for each element: t = tanh(x)
                                  else:                          for each element: t = tanh_near(x)
 
-An argument that is a product with one number gives it to the polynomial's coefficients. A tanh has a polynomial near 0 and two long functions elsewhere; lanes that choose for each element do both. Where products are under way
+A tanh has a polynomial near 0 and two long functions elsewhere; lanes that choose for each element do both. Where products are under way
 beside, their warps have time for the polynomial alone.
 """
 
@@ -48,55 +48,28 @@ def hold_near(context: Context, op: t.Op, coords: Coords, name: str) -> bool:
         k.Declare(largest, None, span=op.span),
         k.TileLoop(rows, (), (k.Elements((), (start,)),), span=op.span),
     ]
-    argument, by = op.args[0], _scale(context, op)
-    limit: k.Expr = k.Literal_(NEAR[op.op], F32)
-    if by is not None:
-        argument, number = by
-        limit_name = context.names.unique("near")
-        bound = k.Apply(f"{op.op}_near_limit", (number,), F32)
-        context.out.append(k.Let(limit_name, F32, bound, span=op.span))
-        limit = k.Local(limit_name, F32)
     body = Body(context, axes)
-    body.count(argument)
-    size = k.Apply("abs", (body.value(argument, coords),), F32)
+    body.count(op.args[0])
+    size = k.Apply("abs", (body.value(op.args[0], coords),), F32)
     top = k.Apply("max", (k.Element(largest, F32), size), F32)
     body.finish(Guards(), [k.Assign(largest, top)], [], op.span)
-    beyond = k.Apply("ge", (k.Element(largest, F32), limit), BOOL)
+    beyond = k.Apply("ge", (k.Element(largest, F32), k.Literal_(NEAR[op.op], F32)), BOOL)
     condition = any_lane(any_of(context, "far", Body(context, rows), beyond, op.span))
-    there = _walk(context, op.args[0], coords, held, op.op)
-    if by is None:
-        near = _walk(context, argument, coords, held, f"{op.op}_near")
-    else:
-        near = _walk(context, argument, coords, held, f"{op.op}_near_scaled", number)
+    there = _walk(context, op, coords, held, op.op)
+    near = _walk(context, op, coords, held, f"{op.op}_near")
     context.out.append(k.IfAnyLane(condition, there, near, span=op.span))
     context.fragments[op.out.id] = held
     return True
 
 
-def _scale(context: Context, op: t.Elementwise) -> tuple[t.Value, k.Expr] | None:
-    """The tile and the number that a function's argument is the product of; None where it is none."""
-    made = context.definitions.defining.get(op.args[0].id)
-    if not isinstance(made, t.Elementwise) or made.op != "mul":
-        return None
-    for tile, number in (made.args, made.args[::-1]):
-        if tile.type.rank and not number.type.rank and tile.type.dtype == F32:
-            return tile, context.scalar(number)
-    return None
-
-
 def _walk(
-    context: Context,
-    argument: t.Value,
-    coords: Coords,
-    held: k.Fragment,
-    function: str,
-    *numbers: k.Expr,
+    context: Context, op: t.Elementwise, coords: Coords, held: k.Fragment, function: str
 ) -> tuple[k.Op, ...]:
-    """The walk that takes the function of each element of a tile, and of some numbers."""
+    """The walk that takes the function of each element."""
     outer, context.out = context.out, []
     body = Body(context, context.ordered(coords))
-    body.count(argument)
-    value = k.Apply(function, (body.value(argument, coords), *numbers), F32)
-    body.finish(Guards(), [k.Assign(held, value)], [], argument.span)
+    body.count(op.args[0])
+    value = k.Apply(function, (body.value(op.args[0], coords),), F32)
+    body.finish(Guards(), [k.Assign(held, value)], [], op.span)
     ops, context.out = tuple(context.out), outer
     return ops

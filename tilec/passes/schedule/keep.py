@@ -34,6 +34,9 @@ MOST_WORDS = 160
 what the rare branch reads stays beside them, and with more of them some are spilled (ptxas 13.0: none at 160, 4 to 20 bytes at 168 and
 176)."""
 
+ROOM = 2.0**96
+"""Numbers below it, times any distance of indices, are far from what a float has no room for."""
+
 _PURE = (t.Elementwise, t.Cast, t.Fill, t.Rearrange, t.Reduce, t.Full, t.Constant)
 
 
@@ -228,12 +231,12 @@ class _Loop:
 
     def _argument(self, tile: t.Value, factor: t.Value, bound: t.Value) -> t.Value:
         """`tile * factor + bound`, one multiply-add for each term of the tile: numbers that all elements share become one."""
-        op = self.made.get(tile.id)
-        if isinstance(op, t.Elementwise) and op.op == "where" and self._is_none(op.args[2]):
+        op = self.made.get(tile.id) if self._has_terms(tile) else None
+        if isinstance(op, t.Elementwise) and op.op == "where":
             inner = self._argument(op.args[1], factor, bound)
             args = (op.args[0], inner, op.args[2])
             return self._like(self.ops, tile, t.Elementwise, op="where", args=args)
-        if isinstance(op, t.Fill) and self._is_none(op.value) and self._shared(op.arg) is not None:
+        if isinstance(op, t.Fill):
             inner = self._argument(op.arg, factor, bound)
             filled = replace(self.numbers.fresh(tile), name="")
             self.ops.append(replace(op, outs=(filled,), arg=inner))
@@ -245,10 +248,34 @@ class _Loop:
         shared = self._shared(tile)
         if shared is not None:
             tile, number = shared
-            args2 = (self._in_front(number), factor)
-            factor = self._like(self.head, number, t.Elementwise, op="mul", args=args2)
+            factor = self._product(self._in_front(number), factor)
         args = (tile, factor, bound)
         return self._like(self.ops, tile, t.Elementwise, op="fma", args=args)
+
+    def _product(self, number: t.Value, factor: t.Value) -> t.Value:
+        """Their product in front of the loop; not a number where a distance times it may have no room, so that the branch is taken."""
+        head = self.head
+        product = self._like(head, number, t.Elementwise, op="mul", args=(number, factor))
+        size = self._like(head, number, t.Elementwise, op="abs", args=(product,))
+        room = replace(self.numbers.fresh(number, t.TileType(BOOL)), name="")
+        limit, none = self._number(head, ROOM), self._number(head, math.nan)
+        head.append(t.Elementwise(outs=(room,), op="lt", args=(size, limit), span=number.span))
+        found = replace(self.numbers.fresh(number), name="in_bits")
+        args = (room, product, none)
+        head.append(t.Elementwise(outs=(found,), op="where", args=args, span=number.span))
+        return found
+
+    def _has_terms(self, tile: t.Value) -> bool:
+        """Whether a tile, or what a mask chooses of it, is a product with a number, or a sum with such of distances: where nothing is
+        gained the masked tile itself is what both branches read."""
+        op = self.made.get(tile.id)
+        if isinstance(op, t.Elementwise) and op.op == "where":
+            return self._is_none(op.args[2]) and self._has_terms(op.args[1])
+        if isinstance(op, t.Fill):
+            return self._is_none(op.value) and self._has_terms(op.arg)
+        if isinstance(op, t.Elementwise) and op.op == "add":
+            return any(map(self._is_distance, op.args))
+        return self._shared(tile) is not None
 
     def _shared(self, tile: t.Value) -> tuple[t.Value, t.Value] | None:
         """The tile and the number, known in front of the loop, that a tile is the product of."""

@@ -3,7 +3,8 @@
     l = l * a + sum(p, axis = 1)     ->     l = l * a + (each lane's own part of the sum)
                                             behind the loop: l = what the lanes of a row hold together
 
-Right where the carried name begins with 0 and is used for nothing else, and its factor is the same in all lanes of a row.
+Right where the carried name is used for nothing else, and its factor is the same in all lanes of a row. What the name begins with, if that
+is not 0, is carried beside, by the same factors, and added behind the loop.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir import tile_ir as t
-from tilec.passes.schedule.clone import Numbers
+from tilec.ir.dtypes import BOOL
+from tilec.passes.schedule.clone import Numbers, exchange
 from tilec.passes.uses import Definitions, all_ops
 
 
@@ -27,18 +29,36 @@ def defer_sums(nest: t.Nest, numbers: Numbers) -> tuple[t.Nest, bool]:
         partial: set[int] = set()
         carried: list[t.Carried] = []
         behind: list[t.Op] = []
+        twins: dict[int, t.Op] = {}
         for c in op.carried:
             found = _sum_into(c, op, definitions)
             if found is None:
                 carried.append(c)
                 continue
-            partial.add(id(found))
+            reduce, scaled = found
+            partial.add(id(reduce))
             held = numbers.fresh(c.result)
             carried.append(replace(c, result=held))
-            behind.append(t.Combine(outs=(c.result,), arg=held, span=found.span))
+            total = c.result
+            if not _is_zero(c.initial, definitions):
+                total = numbers.fresh(c.result)
+                carried[-1] = replace(carried[-1], initial=_nothing(c.initial, ops, numbers))
+                beside = c.initial
+                if scaled is not None:
+                    entry, beside = numbers.fresh(c.entry), numbers.fresh(c.result)
+                    (twin,) = exchange(t.Block((scaled,)), {c.entry.id: entry}).ops
+                    twin = replace(twin, outs=(numbers.fresh(scaled.out),))
+                    twins[id(scaled)] = twin
+                    carried.append(t.Carried(c.initial, entry, twin.out, beside))
+            behind.append(t.Combine(outs=(total,), arg=held, span=reduce.span))
+            if total is not c.result:
+                args = (total, beside)
+                add = t.Elementwise(outs=(c.result,), op="add", args=args, span=reduce.span)
+                behind.append(add)
         body = tuple(
             replace(x, partial=True) if isinstance(x, t.Reduce) and id(x) in partial else x
-            for x in op.body.ops
+            for op_ in op.body.ops
+            for x in ((op_, twins[id(op_)]) if id(op_) in twins else (op_,))
         )
         results = tuple(c.result for c in carried)
         ops.append(replace(op, outs=results, carried=tuple(carried), body=t.Block(body)))
@@ -47,9 +67,25 @@ def defer_sums(nest: t.Nest, numbers: Numbers) -> tuple[t.Nest, bool]:
     return replace(nest, body=t.Block(tuple(ops))), done
 
 
-def _sum_into(carried: t.Carried, loop: t.For, definitions: Definitions) -> t.Reduce | None:
-    """The reduction that a loop adds to a carried name of rows, and that nothing else reads."""
-    if carried.entry.type.rank != 1 or not _is_zero(carried.initial, definitions):
+def _nothing(value: t.Value, ops: list[t.Op], numbers: Numbers) -> t.Value:
+    """Zeros of the rows of a tile."""
+    never = t.Value(numbers.next, t.TileType(BOOL), "")
+    zero = t.Value(numbers.next + 1, t.TileType(value.type.dtype), "")
+    numbers.next += 2
+    found = replace(numbers.fresh(value), name="")
+    ops += [
+        t.Constant(outs=(never,), value=False),
+        t.Constant(outs=(zero,), value=0.0),
+        t.Elementwise(outs=(found,), op="where", args=(never, value, zero)),
+    ]
+    return found
+
+
+def _sum_into(
+    carried: t.Carried, loop: t.For, definitions: Definitions
+) -> tuple[t.Reduce, t.Elementwise | None] | None:
+    """The reduction that a loop adds to a carried name of rows, and that nothing else reads; and the product with factors in between."""
+    if carried.entry.type.rank != 1:
         return None
     added = definitions.defining.get(carried.next.id)
     if not isinstance(added, t.Elementwise) or added.op != "add":
@@ -67,7 +103,7 @@ def _sum_into(carried: t.Carried, loop: t.For, definitions: Definitions) -> t.Re
         ):
             continue
         if first is carried.entry and definitions.users[first.id] == [added]:
-            return reduce
+            return reduce, None
         scaled = definitions.defining.get(first.id)
         if (
             isinstance(scaled, t.Elementwise)
@@ -76,7 +112,7 @@ def _sum_into(carried: t.Carried, loop: t.For, definitions: Definitions) -> t.Re
             and definitions.users[carried.entry.id] == [scaled]
             and sum(v is carried.entry for v in scaled.args) == 1
         ):
-            return reduce
+            return reduce, scaled
     return None
 
 

@@ -1,0 +1,100 @@
+"""The variants of a nest in the form of warpgroups: as it is, or with operands that lie across copied first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tilec.ir import tile_ir as t
+from tilec.lazy_dataclass import dataclass
+from tilec.passes import turning
+from tilec.passes.assign_asynchronous import AsynchronousAssignment
+from tilec.passes.assign_layouts import Variant
+from tilec.passes.axes import Axes, classify
+from tilec.passes.boxes import Unsuited
+from tilec.passes.placement import Placement, place
+from tilec.passes.products import plan_products
+from tilec.passes.schedule import schedule
+from tilec.passes.uses import all_ops
+from tilec.plan.candidate import Candidate
+from tilec.source.diagnostics import TileError
+from tilec.targets.table import Target
+
+Snapshot = Callable[[str, object], None]
+"""Called with a pass' name and its result."""
+
+
+def no_snapshot(name: str, result: object) -> None:
+    """Nobody looks."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A variant with the nest and the program that it is of."""
+
+    program: t.Program
+    nest: t.Nest
+    axes: Axes
+    placement: Placement
+    variant: Variant
+    schedule: tuple[str, ...] = ()
+    """what was done to the nest for it"""
+
+
+def take_all(forms: list[Form]) -> bool:
+    """Whether forms of warpgroups take all calls of aligned operands; those with copies do not."""
+    return any(form.variant.copies is None for form in forms)
+
+
+def asynchronous(
+    program: t.Program,
+    nest: t.Nest,
+    target: Target,
+    candidate: Candidate,
+    snapshot: Snapshot = no_snapshot,
+) -> tuple[list[Form], str]:
+    """The variants in the asynchronous form, of the nest scheduled for it; or why there are none, "" where nothing asks for it."""
+    if "wgmma" not in target.features or candidate.mma not in ("auto", "wgmma"):
+        return [], ""
+    if not any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
+        return [], ""
+    forms, reason = _warpgroups(program, nest, target, candidate, None, snapshot)
+    turned = None if forms else turning.turn(program, nest)
+    if turned is not None:
+        snapshot("turning", replace(turned.program, nests=(turned.nest,)))
+        forms, reason = _warpgroups(
+            turned.program, turned.nest, target, candidate, turned, snapshot
+        )
+    return forms, reason
+
+
+def _warpgroups(
+    program: t.Program,
+    nest: t.Nest,
+    target: Target,
+    candidate: Candidate,
+    turned: turning.Turned | None,
+    snapshot: Snapshot,
+) -> tuple[list[Form], str]:
+    """The same of a nest as it stands; `turned`: where operands of it have been."""
+    scheduled = schedule(program, nest)
+    program = scheduled.program
+    snapshot("schedule", replace(program, nests=(scheduled.nest,)))
+    try:
+        nest, axes = classify(program, scheduled.nest)
+        placement = place(nest)
+        chained = (8, 16) if turned is not None else (16,)
+        products = plan_products(
+            nest, axes, target, candidate.warps, "auto", scheduled.origin, chained
+        )
+        assert products is not None
+        assignment = AsynchronousAssignment(
+            program, nest, axes, placement, target, candidate, products
+        )
+        assignment.turned = turned
+        variants = assignment.asynchronous_variants(scheduled.origin)
+    except Unsuited as reason:
+        return [], str(reason)
+    except TileError as error:
+        return [], error.diagnostics[0].message
+    return [Form(program, nest, axes, placement, v, scheduled.steps) for v in variants], ""
