@@ -99,19 +99,22 @@ struct SurvivorWalk {
   uint32_t left = 0;
 
   /// Whether the walk has to go on to number `wanted`; what lies more than one behind begins anew.
-  [[maybe_unused]] __device__ __forceinline__ bool is_before(int wanted) {
+  template <class Int>
+  __device__ __forceinline__ bool is_before(Int wanted) {
     if (wanted < number - 1) *this = SurvivorWalk();
     return number < wanted;
   }
   /// Whether the next 32 of so many trips have to be asked about.
-  [[maybe_unused]] __device__ __forceinline__ bool asks(int trips) const { return left == 0 && next < trips; }
+  template <class Int>
+  __device__ __forceinline__ bool asks(Int trips) const { return left == 0 && next < trips; }
   /// The answers for them.
-  [[maybe_unused]] __device__ __forceinline__ void take(uint32_t word) {
+  __device__ __forceinline__ void take(uint32_t word) {
     left = word;
     next += 32;
   }
   /// The same; if all of them lie in front of number `wanted` they are passed by.
-  [[maybe_unused]] __device__ __forceinline__ void pass_by(uint32_t word, int wanted) {
+  template <class Int>
+  __device__ __forceinline__ void pass_by(uint32_t word, Int wanted) {
     if (word != 0 && number + count_bits(word) < wanted) {
       number += count_bits(word);
       at = next + highest_bit(word);
@@ -120,14 +123,15 @@ struct SurvivorWalk {
     take(word);
   }
   /// To the next one, if there is one.
-  [[maybe_unused]] __device__ __forceinline__ void step() {
+  __device__ __forceinline__ void step() {
     before = at;
     if (left != 0) at = next - 32 + lowest_bit(left);
     left &= left - 1;
     ++number;
   }
   /// The trip of the one that the walk stands at, or of the one before.
-  [[maybe_unused]] __device__ __forceinline__ int trip(int wanted) const {
+  template <class Int>
+  __device__ __forceinline__ int trip(Int wanted) const {
     return max_of(wanted < number ? before : at, 0);
   }
 };
