@@ -810,24 +810,6 @@ struct alignas(128) SharedTile {
   }
 };
 
-/// The same for coordinates that are not negative: the compiler then sees that rows eight apart,
-/// and multiples of that, lie at constant distances, and needs one register for all of them.
-template <class T, int kRows, int kCols>
-struct SteppedTile : SharedTile<T, kRows, kCols> {
-  using Base = SharedTile<T, kRows, kCols>;
-
-  __device__ __forceinline__ T* at(int row, int col) {
-    unsigned chunk = static_cast<unsigned>(col) / Base::kChunk;
-    if constexpr (Base::kSwizzled && Base::kChunks >= 8) {
-      chunk ^= static_cast<unsigned>(row) % 8;
-    } else if constexpr (Base::kSwizzled && Base::kChunks > 1) {
-      chunk ^= static_cast<unsigned>(row) / (8 / Base::kChunks) % Base::kChunks;
-    }
-    return this->storage + row * Base::kPitch + chunk * Base::kChunk +
-           static_cast<unsigned>(col) % Base::kChunk;
-  }
-};
-
 /// A vector of 16 bytes to shared memory.
 template <class T, int N>
 __device__ __forceinline__ void store_shared_vector(T* p, const Vector<T, N>& v) {
@@ -4098,9 +4080,9 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   constexpr int kStepsVRow = 8;
   constexpr int kThreadsVRow = 16;
   struct Shared {
-    SteppedTile<bf16_t, 128, 128> q_tile;
-    SteppedTile<bf16_t, 128, 128> k_tiles[3];
-    SteppedTile<bf16_t, 128, 128> v_tiles[3];
+    SharedTile<bf16_t, 128, 128> q_tile;
+    SharedTile<bf16_t, 128, 128> k_tiles[3];
+    SharedTile<bf16_t, 128, 128> v_tiles[3];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);

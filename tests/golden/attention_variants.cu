@@ -1167,7 +1167,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   {
     const int row_first = thread / 32 % 8 * 16;
     OperandA a_operand[2][1];
-    OperandB b_operand[2][4];
+    OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
       load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -1175,11 +1175,11 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     load_b(b_operand[0], shared.k_tiles[1], 0, 0);
 
     #pragma unroll
-    for (int step = 0; step < 32; ++step) {
-      const int k_now = step / 4, k_next = (step + 1) / 4;
-      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+    for (int step = 0; step < 64; ++step) {
+      const int k_now = step / 8, k_next = (step + 1) / 8;
+      const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
       sync_warp();  // registers are too few for operands of later steps
-      if (step + 1 < 32) {
+      if (step + 1 < 64) {
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
@@ -1191,7 +1191,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
               + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }
@@ -1488,7 +1488,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       {
         const int row_first = thread / 32 % 8 * 16;
         OperandA a_operand[2][1];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][2];
         #pragma unroll
         for (int mt = 0; mt < 1; ++mt) {
           load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -1496,11 +1496,11 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
 
         #pragma unroll
-        for (int step = 0; step < 32; ++step) {
-          const int k_now = step / 4, k_next = (step + 1) / 4;
-          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+        for (int step = 0; step < 64; ++step) {
+          const int k_now = step / 8, k_next = (step + 1) / 8;
+          const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
           sync_warp();  // registers are too few for operands of later steps
-          if (step + 1 < 32) {
+          if (step + 1 < 64) {
             if (k_next != k_now) {
               #pragma unroll
               for (int mt = 0; mt < 1; ++mt) {
@@ -1512,7 +1512,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 2; ++nt) {
               accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
                   + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
@@ -1524,7 +1524,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       // p.to(v.dtype) @ v
       {
         OperandA a_operand[2][1];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][2];
         #pragma unroll
         for (int mt = 0; mt < 1; ++mt) {
           pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
@@ -1533,11 +1533,11 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
 
         #pragma unroll
-        for (int step = 0; step < 32; ++step) {
-          const int k_now = step / 4, k_next = (step + 1) / 4;
-          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+        for (int step = 0; step < 64; ++step) {
+          const int k_now = step / 8, k_next = (step + 1) / 8;
+          const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
           sync_warp();  // registers are too few for operands of later steps
-          if (step + 1 < 32) {
+          if (step + 1 < 64) {
             if (k_next != k_now) {
               #pragma unroll
               for (int mt = 0; mt < 1; ++mt) {
@@ -1552,7 +1552,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 2; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt_first + nt], state_2[2 * mt
                   + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
@@ -1774,7 +1774,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       {
         const int row_first = thread / 32 % 8 * 16;
         OperandA a_operand[2][1];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][2];
         #pragma unroll
         for (int mt = 0; mt < 1; ++mt) {
           load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -1782,11 +1782,11 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
 
         #pragma unroll
-        for (int step = 0; step < 32; ++step) {
-          const int k_now = step / 4, k_next = (step + 1) / 4;
-          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+        for (int step = 0; step < 64; ++step) {
+          const int k_now = step / 8, k_next = (step + 1) / 8;
+          const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
           sync_warp();  // registers are too few for operands of later steps
-          if (step + 1 < 32) {
+          if (step + 1 < 64) {
             if (k_next != k_now) {
               #pragma unroll
               for (int mt = 0; mt < 1; ++mt) {
@@ -1798,7 +1798,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 2; ++nt) {
               accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
                   + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
@@ -1810,7 +1810,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       // p.to(v.dtype) @ v
       {
         OperandA a_operand[2][1];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][2];
         #pragma unroll
         for (int mt = 0; mt < 1; ++mt) {
           pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
@@ -1819,11 +1819,11 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
 
         #pragma unroll
-        for (int step = 0; step < 32; ++step) {
-          const int k_now = step / 4, k_next = (step + 1) / 4;
-          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+        for (int step = 0; step < 64; ++step) {
+          const int k_now = step / 8, k_next = (step + 1) / 8;
+          const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
           sync_warp();  // registers are too few for operands of later steps
-          if (step + 1 < 32) {
+          if (step + 1 < 64) {
             if (k_next != k_now) {
               #pragma unroll
               for (int mt = 0; mt < 1; ++mt) {
@@ -1838,7 +1838,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 2; ++nt) {
               accumulate_product<MmaBf16>(state_2[2 * mt][nt_first + nt], state_2[2 * mt
                   + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
@@ -2070,7 +2070,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   }
   {
     OperandA a_operand[2][1];
-    OperandB b_operand[2][4];
+    OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
       pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
@@ -2080,11 +2080,11 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         S) - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], 0, 0);
 
     #pragma unroll
-    for (int step = 0; step < 32; ++step) {
-      const int k_now = step / 4, k_next = (step + 1) / 4;
-      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+    for (int step = 0; step < 64; ++step) {
+      const int k_now = step / 8, k_next = (step + 1) / 8;
+      const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
       sync_warp();  // registers are too few for operands of later steps
-      if (step + 1 < 32) {
+      if (step + 1 < 64) {
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
@@ -2100,7 +2100,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
               + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }
@@ -2192,9 +2192,9 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   constexpr int kStepsVRow = 8;
   constexpr int kThreadsVRow = 16;
   struct Shared {
-    SteppedTile<bf16_t, 128, 128> q_tile;
-    SteppedTile<bf16_t, 128, 128> k_tiles[2];
-    SteppedTile<bf16_t, 128, 128> v_tiles[2];
+    SharedTile<bf16_t, 128, 128> q_tile;
+    SharedTile<bf16_t, 128, 128> k_tiles[2];
+    SharedTile<bf16_t, 128, 128> v_tiles[2];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -2995,7 +2995,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   {
     const int row_first = thread / 32 % 8 * 16;
     OperandA a_operand[2][1];
-    OperandB b_operand[2][4];
+    OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
       load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -3003,11 +3003,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     load_b(b_operand[0], shared.k_tiles[1], 0, 0);
 
     #pragma unroll
-    for (int step = 0; step < 32; ++step) {
-      const int k_now = step / 4, k_next = (step + 1) / 4;
-      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+    for (int step = 0; step < 64; ++step) {
+      const int k_now = step / 8, k_next = (step + 1) / 8;
+      const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
       sync_warp();  // registers are too few for operands of later steps
-      if (step + 1 < 32) {
+      if (step + 1 < 64) {
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
@@ -3019,7 +3019,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
               + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }
@@ -3368,7 +3368,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       {
         const int row_first = thread / 32 % 8 * 16;
         OperandA a_operand[2][1];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][2];
         #pragma unroll
         for (int mt = 0; mt < 1; ++mt) {
           load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -3376,11 +3376,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
 
         #pragma unroll
-        for (int step = 0; step < 32; ++step) {
-          const int k_now = step / 4, k_next = (step + 1) / 4;
-          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+        for (int step = 0; step < 64; ++step) {
+          const int k_now = step / 8, k_next = (step + 1) / 8;
+          const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
           sync_warp();  // registers are too few for operands of later steps
-          if (step + 1 < 32) {
+          if (step + 1 < 64) {
             if (k_next != k_now) {
               #pragma unroll
               for (int mt = 0; mt < 1; ++mt) {
@@ -3392,7 +3392,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 2; ++nt) {
               accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
                   + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
@@ -3420,7 +3420,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
       Vector<bf16_t, kWidthJ> carried_next[kStepsI][kStepsJ];
       OperandA a_operand[2][1];
-      OperandB b_operand[2][4];
+      OperandB b_operand[2][2];
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
@@ -3430,11 +3430,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 0);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -3460,13 +3460,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -3490,17 +3500,67 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
@@ -3530,37 +3590,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 1; j_step < 2; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 16);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -3586,13 +3626,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -3616,17 +3666,67 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
@@ -3656,37 +3756,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 3; j_step < 4; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 32);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -3712,13 +3792,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -3742,17 +3832,67 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
@@ -3782,37 +3922,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 5; j_step < 6; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 48);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -3838,13 +3958,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -3868,17 +3998,67 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
@@ -3908,37 +4088,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 7; j_step < 8; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 64);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -3964,13 +4124,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -3994,17 +4164,67 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
@@ -4034,37 +4254,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 9; j_step < 10; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 80);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -4090,13 +4290,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -4120,17 +4330,67 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
@@ -4160,37 +4420,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 11; j_step < 12; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 96);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -4216,13 +4456,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -4246,17 +4496,67 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
@@ -4286,37 +4586,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 13; j_step < 14; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 112);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -4342,13 +4622,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -4372,11 +4662,21 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -4401,12 +4701,24 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -4427,6 +4739,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
         }
       }
       #pragma unroll
@@ -4716,7 +5036,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       {
         const int row_first = thread / 32 % 8 * 16;
         OperandA a_operand[2][1];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][2];
         #pragma unroll
         for (int mt = 0; mt < 1; ++mt) {
           load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -4724,11 +5044,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
 
         #pragma unroll
-        for (int step = 0; step < 32; ++step) {
-          const int k_now = step / 4, k_next = (step + 1) / 4;
-          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+        for (int step = 0; step < 64; ++step) {
+          const int k_now = step / 8, k_next = (step + 1) / 8;
+          const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
           sync_warp();  // registers are too few for operands of later steps
-          if (step + 1 < 32) {
+          if (step + 1 < 64) {
             if (k_next != k_now) {
               #pragma unroll
               for (int mt = 0; mt < 1; ++mt) {
@@ -4740,7 +5060,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 2; ++nt) {
               accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
                   + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
@@ -4768,7 +5088,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
       Vector<bf16_t, kWidthJ> carried_next[kStepsI][kStepsJ];
       OperandA a_operand[2][1];
-      OperandB b_operand[2][4];
+      OperandB b_operand[2][2];
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
@@ -4778,11 +5098,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 0);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -4810,13 +5130,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -4842,17 +5172,69 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
@@ -4884,39 +5266,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 1; j_step < 2; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 16);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -4944,13 +5304,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -4976,17 +5346,69 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
@@ -5018,39 +5440,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 3; j_step < 4; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 32);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -5078,13 +5478,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -5110,17 +5520,69 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
@@ -5152,39 +5614,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 5; j_step < 6; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 48);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -5212,13 +5652,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -5244,17 +5694,69 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
@@ -5286,39 +5788,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 7; j_step < 8; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 64);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -5346,13 +5826,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -5378,17 +5868,69 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
@@ -5420,39 +5962,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 9; j_step < 10; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 80);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -5480,13 +6000,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -5512,17 +6042,69 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
@@ -5554,39 +6136,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 11; j_step < 12; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 96);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -5614,13 +6174,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -5646,17 +6216,69 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
@@ -5688,39 +6310,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 13; j_step < 14; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 112);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -5748,13 +6348,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -5780,11 +6390,21 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -5811,12 +6431,24 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -5839,6 +6471,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
         }
       }
       #pragma unroll
@@ -6138,7 +6778,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   }
   {
     OperandA a_operand[2][1];
-    OperandB b_operand[2][4];
+    OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
       pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
@@ -6148,11 +6788,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         BN) - 1, 0) % 2], 0, 0);
 
     #pragma unroll
-    for (int step = 0; step < 32; ++step) {
-      const int k_now = step / 4, k_next = (step + 1) / 4;
-      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+    for (int step = 0; step < 64; ++step) {
+      const int k_now = step / 8, k_next = (step + 1) / 8;
+      const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
       sync_warp();  // registers are too few for operands of later steps
-      if (step + 1 < 32) {
+      if (step + 1 < 64) {
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
@@ -6167,7 +6807,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
               + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }
@@ -6258,9 +6898,9 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   constexpr int kStepsVRow = 8;
   constexpr int kThreadsVRow = 16;
   struct Shared {
-    SteppedTile<bf16_t, 128, 128> q_tile;
-    SteppedTile<bf16_t, 128, 128> k_tiles[2];
-    SteppedTile<bf16_t, 128, 128> v_tiles[2];
+    SharedTile<bf16_t, 128, 128> q_tile;
+    SharedTile<bf16_t, 128, 128> k_tiles[2];
+    SharedTile<bf16_t, 128, 128> v_tiles[2];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -7131,7 +7771,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   {
     const int row_first = thread / 32 % 8 * 16;
     OperandA a_operand[2][1];
-    OperandB b_operand[2][4];
+    OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
       load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -7139,11 +7779,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     load_b(b_operand[0], shared.k_tiles[1], 0, 0);
 
     #pragma unroll
-    for (int step = 0; step < 32; ++step) {
-      const int k_now = step / 4, k_next = (step + 1) / 4;
-      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+    for (int step = 0; step < 64; ++step) {
+      const int k_now = step / 8, k_next = (step + 1) / 8;
+      const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
       sync_warp();  // registers are too few for operands of later steps
-      if (step + 1 < 32) {
+      if (step + 1 < 64) {
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
@@ -7155,7 +7795,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
               + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }
@@ -7469,7 +8109,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       {
         const int row_first = thread / 32 % 8 * 16;
         OperandA a_operand[2][1];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][2];
         #pragma unroll
         for (int mt = 0; mt < 1; ++mt) {
           load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -7477,11 +8117,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
 
         #pragma unroll
-        for (int step = 0; step < 32; ++step) {
-          const int k_now = step / 4, k_next = (step + 1) / 4;
-          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+        for (int step = 0; step < 64; ++step) {
+          const int k_now = step / 8, k_next = (step + 1) / 8;
+          const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
           sync_warp();  // registers are too few for operands of later steps
-          if (step + 1 < 32) {
+          if (step + 1 < 64) {
             if (k_next != k_now) {
               #pragma unroll
               for (int mt = 0; mt < 1; ++mt) {
@@ -7493,7 +8133,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 2; ++nt) {
               accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
                   + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
@@ -7529,7 +8169,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       }
       Vector<bf16_t, kWidthJ> carried_next[kStepsT5][kStepsJ];
       OperandA a_operand[2][1];
-      OperandB b_operand[2][4];
+      OperandB b_operand[2][2];
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
@@ -7539,11 +8179,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 0);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -7564,13 +8204,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -7589,17 +8239,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -7624,32 +8319,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 1; j_step < 2; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 16);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -7670,13 +8350,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -7695,17 +8385,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -7730,32 +8465,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 3; j_step < 4; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 32);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -7776,13 +8496,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -7801,17 +8531,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -7836,32 +8611,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 5; j_step < 6; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 48);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -7882,13 +8642,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -7907,17 +8677,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -7942,32 +8757,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 7; j_step < 8; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 64);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -7988,13 +8788,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -8013,17 +8823,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -8048,32 +8903,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 9; j_step < 10; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 80);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -8094,13 +8934,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -8119,17 +8969,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -8154,32 +9049,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 11; j_step < 12; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 96);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -8200,13 +9080,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -8225,17 +9115,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -8260,32 +9195,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 13; j_step < 14; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 112);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -8306,13 +9226,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -8331,11 +9261,21 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -8355,12 +9295,24 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -8376,6 +9328,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
             carried_wide[j_sub] = p_2;
           }
           carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
         }
       }
       #pragma unroll
@@ -8630,7 +9590,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       {
         const int row_first = thread / 32 % 8 * 16;
         OperandA a_operand[2][1];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][2];
         #pragma unroll
         for (int mt = 0; mt < 1; ++mt) {
           load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -8638,11 +9598,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
 
         #pragma unroll
-        for (int step = 0; step < 32; ++step) {
-          const int k_now = step / 4, k_next = (step + 1) / 4;
-          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+        for (int step = 0; step < 64; ++step) {
+          const int k_now = step / 8, k_next = (step + 1) / 8;
+          const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
           sync_warp();  // registers are too few for operands of later steps
-          if (step + 1 < 32) {
+          if (step + 1 < 64) {
             if (k_next != k_now) {
               #pragma unroll
               for (int mt = 0; mt < 1; ++mt) {
@@ -8654,7 +9614,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 2; ++nt) {
               accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
                   + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
@@ -8696,7 +9656,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       }
       Vector<bf16_t, kWidthJ> carried_next[kStepsT5][kStepsJ];
       OperandA a_operand[2][1];
-      OperandB b_operand[2][4];
+      OperandB b_operand[2][2];
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
@@ -8706,11 +9666,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 0);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -8731,13 +9691,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -8756,17 +9726,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -8791,32 +9806,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 1; j_step < 2; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 16);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -8837,13 +9837,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -8862,17 +9872,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -8897,32 +9952,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 3; j_step < 4; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 32);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -8943,13 +9983,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -8968,17 +10018,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -9003,32 +10098,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 5; j_step < 6; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 48);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -9049,13 +10129,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -9074,17 +10164,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -9109,32 +10244,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 7; j_step < 8; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 64);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -9155,13 +10275,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -9180,17 +10310,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -9215,32 +10390,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 9; j_step < 10; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 80);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -9261,13 +10421,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -9286,17 +10456,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -9321,32 +10536,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 11; j_step < 12; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 96);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -9367,13 +10567,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -9392,17 +10602,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -9427,32 +10682,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 13; j_step < 14; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 112);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -9473,13 +10713,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -9498,11 +10748,21 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -9522,12 +10782,24 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -9543,6 +10815,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
             carried_wide[j_sub] = p_2;
           }
           carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
         }
       }
       #pragma unroll
@@ -9803,7 +11083,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   }
   {
     OperandA a_operand[2][1];
-    OperandB b_operand[2][4];
+    OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
       pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
@@ -9814,11 +11094,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         + lo + BM, hi) - BM * t_tile - lo, 0)) - 1, 0) % 2], 0, 0);
 
     #pragma unroll
-    for (int step = 0; step < 32; ++step) {
-      const int k_now = step / 4, k_next = (step + 1) / 4;
-      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+    for (int step = 0; step < 64; ++step) {
+      const int k_now = step / 8, k_next = (step + 1) / 8;
+      const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
       sync_warp();  // registers are too few for operands of later steps
-      if (step + 1 < 32) {
+      if (step + 1 < 64) {
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
@@ -9835,7 +11115,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
               + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }
@@ -9933,9 +11213,9 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   constexpr int kStepsVRow = 8;
   constexpr int kThreadsVRow = 16;
   struct Shared {
-    SteppedTile<bf16_t, 128, 128> q_tile;
-    SteppedTile<bf16_t, 128, 128> k_tiles[2];
-    SteppedTile<bf16_t, 128, 128> v_tiles[2];
+    SharedTile<bf16_t, 128, 128> q_tile;
+    SharedTile<bf16_t, 128, 128> k_tiles[2];
+    SharedTile<bf16_t, 128, 128> v_tiles[2];
   };
   Shared& shared = dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
