@@ -1139,7 +1139,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   {
     const int row_first = thread / 32 % 4 * 32;
     OperandA a_operand[2][2];
-    OperandB b_operand[2][4];
+    OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 2; ++mt) {
       load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -1147,11 +1147,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
     load_b(b_operand[0], shared.k_tiles[2], 0, 0);
 
     #pragma unroll
-    for (int step = 0; step < 8; ++step) {
-      const int k_now = step / 1, k_next = (step + 1) / 1;
-      const int nt_first = step % 1 * 4, nt_next = (step + 1) % 1 * 4;
+    for (int step = 0; step < 16; ++step) {
+      const int k_now = step / 2, k_next = (step + 1) / 2;
+      const int nt_first = step % 2 * 2, nt_next = (step + 1) % 2 * 2;
       sync_warp();  // registers are too few for operands of later steps
-      if (step + 1 < 8) {
+      if (step + 1 < 16) {
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 2; ++mt) {
@@ -1163,7 +1163,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
               + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }
@@ -1407,7 +1407,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       {
         const int row_first = thread / 32 % 4 * 32;
         OperandA a_operand[2][2];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][2];
         #pragma unroll
         for (int mt = 0; mt < 2; ++mt) {
           load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -1415,11 +1415,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         load_b(b_operand[0], shared.k_tiles[j_tile % 3], 0, 0);
 
         #pragma unroll
-        for (int step = 0; step < 8; ++step) {
-          const int k_now = step / 1, k_next = (step + 1) / 1;
-          const int nt_first = step % 1 * 4, nt_next = (step + 1) % 1 * 4;
+        for (int step = 0; step < 16; ++step) {
+          const int k_now = step / 2, k_next = (step + 1) / 2;
+          const int nt_first = step % 2 * 2, nt_next = (step + 1) % 2 * 2;
           sync_warp();  // registers are too few for operands of later steps
-          if (step + 1 < 8) {
+          if (step + 1 < 16) {
             if (k_next != k_now) {
               #pragma unroll
               for (int mt = 0; mt < 2; ++mt) {
@@ -1431,7 +1431,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 2; ++nt) {
               accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
                   + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
@@ -1460,7 +1460,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       OperandA a_operand[2][2];
-      OperandB b_operand[2][4];
+      OperandB b_operand[2][2];
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
@@ -1470,11 +1470,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 0, 0);
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 32, 0);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 16, 0);
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(acc[2 * mt][0 + nt], acc[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -1482,7 +1482,65 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       #pragma unroll
-      for (int i_step = 0; i_step < 2; ++i_step) {
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 32, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][2 + nt], acc[2 * mt + 1][2 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 48, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][4 + nt], acc[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 2; i_step < 3; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < 1; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -1503,15 +1561,15 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(acc[2 * mt][4 + nt], acc[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][6 + nt], acc[2 * mt + 1][6 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       #pragma unroll
-      for (int i_step = 2; i_step < 4; ++i_step) {
+      for (int i_step = 3; i_step < 4; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < 1; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -1528,11 +1586,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 96, 0);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 80, 0);
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(acc[2 * mt][8 + nt], acc[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -1540,7 +1598,65 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       #pragma unroll
-      for (int i_step = 0; i_step < 2; ++i_step) {
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][10 + nt], acc[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 112, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][12 + nt], acc[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 2; i_step < 3; ++i_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -1567,15 +1683,15 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(acc[2 * mt][12 + nt], acc[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][14 + nt], acc[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       #pragma unroll
-      for (int i_step = 2; i_step < 4; ++i_step) {
+      for (int i_step = 3; i_step < 4; ++i_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -1592,11 +1708,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 32, 16);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 16, 16);
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(acc[2 * mt][0 + nt], acc[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -1604,7 +1720,65 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       #pragma unroll
-      for (int i_step = 0; i_step < 2; ++i_step) {
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 32, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][2 + nt], acc[2 * mt + 1][2 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 48, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][4 + nt], acc[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 2; i_step < 3; ++i_step) {
         #pragma unroll
         for (int j_step = 2; j_step < 3; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -1625,15 +1799,15 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(acc[2 * mt][4 + nt], acc[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][6 + nt], acc[2 * mt + 1][6 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       #pragma unroll
-      for (int i_step = 2; i_step < 4; ++i_step) {
+      for (int i_step = 3; i_step < 4; ++i_step) {
         #pragma unroll
         for (int j_step = 2; j_step < 3; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -1650,11 +1824,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 96, 16);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 80, 16);
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(acc[2 * mt][8 + nt], acc[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -1662,7 +1836,65 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       #pragma unroll
-      for (int i_step = 0; i_step < 2; ++i_step) {
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][10 + nt], acc[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 112, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][12 + nt], acc[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 2; i_step < 3; ++i_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -1681,15 +1913,15 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(acc[2 * mt][12 + nt], acc[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][14 + nt], acc[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       #pragma unroll
-      for (int i_step = 2; i_step < 4; ++i_step) {
+      for (int i_step = 3; i_step < 4; ++i_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -1945,7 +2177,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       {
         const int row_first = thread / 32 % 4 * 32;
         OperandA a_operand[2][2];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][2];
         #pragma unroll
         for (int mt = 0; mt < 2; ++mt) {
           load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -1953,11 +2185,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         load_b(b_operand[0], shared.k_tiles[j_tile % 3], 0, 0);
 
         #pragma unroll
-        for (int step = 0; step < 8; ++step) {
-          const int k_now = step / 1, k_next = (step + 1) / 1;
-          const int nt_first = step % 1 * 4, nt_next = (step + 1) % 1 * 4;
+        for (int step = 0; step < 16; ++step) {
+          const int k_now = step / 2, k_next = (step + 1) / 2;
+          const int nt_first = step % 2 * 2, nt_next = (step + 1) % 2 * 2;
           sync_warp();  // registers are too few for operands of later steps
-          if (step + 1 < 8) {
+          if (step + 1 < 16) {
             if (k_next != k_now) {
               #pragma unroll
               for (int mt = 0; mt < 2; ++mt) {
@@ -1969,7 +2201,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 2; ++nt) {
               accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
                   + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
@@ -2002,7 +2234,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       OperandA a_operand[2][2];
-      OperandB b_operand[2][4];
+      OperandB b_operand[2][2];
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
@@ -2012,11 +2244,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 0, 0);
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 32, 0);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 16, 0);
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(acc[2 * mt][0 + nt], acc[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -2024,7 +2256,65 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       #pragma unroll
-      for (int i_step = 0; i_step < 2; ++i_step) {
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 32, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][2 + nt], acc[2 * mt + 1][2 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < 1; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 48, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][4 + nt], acc[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 2; i_step < 3; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < 1; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -2045,15 +2335,15 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(acc[2 * mt][4 + nt], acc[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][6 + nt], acc[2 * mt + 1][6 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       #pragma unroll
-      for (int i_step = 2; i_step < 4; ++i_step) {
+      for (int i_step = 3; i_step < 4; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < 1; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -2070,11 +2360,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 96, 0);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 80, 0);
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(acc[2 * mt][8 + nt], acc[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -2082,7 +2372,65 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       #pragma unroll
-      for (int i_step = 0; i_step < 2; ++i_step) {
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][10 + nt], acc[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 112, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][12 + nt], acc[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 2; i_step < 3; ++i_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -2109,15 +2457,15 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(acc[2 * mt][12 + nt], acc[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][14 + nt], acc[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       #pragma unroll
-      for (int i_step = 2; i_step < 4; ++i_step) {
+      for (int i_step = 3; i_step < 4; ++i_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -2134,11 +2482,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 32, 16);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 16, 16);
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(acc[2 * mt][0 + nt], acc[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -2146,7 +2494,65 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       #pragma unroll
-      for (int i_step = 0; i_step < 2; ++i_step) {
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 32, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][2 + nt], acc[2 * mt + 1][2 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 2; j_step < 3; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 48, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][4 + nt], acc[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 2; i_step < 3; ++i_step) {
         #pragma unroll
         for (int j_step = 2; j_step < 3; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -2167,15 +2573,15 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(acc[2 * mt][4 + nt], acc[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][6 + nt], acc[2 * mt + 1][6 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       #pragma unroll
-      for (int i_step = 2; i_step < 4; ++i_step) {
+      for (int i_step = 3; i_step < 4; ++i_step) {
         #pragma unroll
         for (int j_step = 2; j_step < 3; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -2192,11 +2598,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 96, 16);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 80, 16);
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(acc[2 * mt][8 + nt], acc[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -2204,7 +2610,65 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       #pragma unroll
-      for (int i_step = 0; i_step < 2; ++i_step) {
+      for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][10 + nt], acc[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 3], 112, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 2; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][12 + nt], acc[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      #pragma unroll
+      for (int i_step = 2; i_step < 3; ++i_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -2223,15 +2687,15 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(acc[2 * mt][12 + nt], acc[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(acc[2 * mt][14 + nt], acc[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
       #pragma unroll
-      for (int i_step = 2; i_step < 4; ++i_step) {
+      for (int i_step = 3; i_step < 4; ++i_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -2534,7 +2998,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   }
   {
     OperandA a_operand[2][2];
-    OperandB b_operand[2][4];
+    OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 2; ++mt) {
       pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
@@ -2543,11 +3007,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
     load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(T, BN) - 1, 0) % 3], 0, 0);
 
     #pragma unroll
-    for (int step = 0; step < 8; ++step) {
-      const int k_now = step / 4, k_next = (step + 1) / 4;
-      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+    for (int step = 0; step < 16; ++step) {
+      const int k_now = step / 8, k_next = (step + 1) / 8;
+      const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
       sync_warp();  // registers are too few for operands of later steps
-      if (step + 1 < 8) {
+      if (step + 1 < 16) {
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 2; ++mt) {
@@ -2562,7 +3026,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(acc_2[2 * mt][nt_first + nt], acc_2[2 * mt + 1][nt_first
               + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }

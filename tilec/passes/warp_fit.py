@@ -79,6 +79,8 @@ def planned(program: t.Program, nest: t.Nest, target: Target, candidate: Candida
     plain = plan(program, nest, target, candidate)
     if plain.products is None or not plain.products.chained:
         return plain
+    if not have_room(plain.axes, plain.products):
+        return plain  # as the variant for all addresses is
     scheduled = schedule(program, nest, warps=True)
     if not scheduled.steps:
         return plain

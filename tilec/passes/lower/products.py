@@ -16,6 +16,10 @@ from tilec.passes.uses import all_ops
 from tilec.source.text import Span
 
 
+MOST_AHEAD = 4
+"""Blocks of columns that are read in one go, half of a product's, where registers are short: two of more blocks, as ptxas spills with four."""
+
+
 def products_of(context: Context) -> Products:
     """The nest's products; there are some."""
     assert context.variant.products is not None
@@ -333,7 +337,8 @@ def _steps_ahead(context: Context, plan: ProductPlan) -> int:
         return 0
     _, col = context.loop_axes(plan.op.out)
     assert col is not None
-    return 2 * columns if col.layout.steps % (2 * columns) == 0 else columns
+    half = col.layout.steps // 2
+    return half if columns < half <= MOST_AHEAD and half % 2 == 0 else columns
 
 
 def _warp_first(axis: k.LoopAxis, block: int) -> str:
