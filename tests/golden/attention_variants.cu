@@ -1167,7 +1167,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   {
     const int row_first = thread / 32 % 8 * 16;
     OperandA a_operand[2][1];
-    OperandB b_operand[2][4];
+    OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
       load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -1175,11 +1175,11 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     load_b(b_operand[0], shared.k_tiles[1], 0, 0);
 
     #pragma unroll
-    for (int step = 0; step < 32; ++step) {
-      const int k_now = step / 4, k_next = (step + 1) / 4;
-      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+    for (int step = 0; step < 64; ++step) {
+      const int k_now = step / 8, k_next = (step + 1) / 8;
+      const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
       sync_warp();  // registers are too few for operands of later steps
-      if (step + 1 < 32) {
+      if (step + 1 < 64) {
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
@@ -1191,7 +1191,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
               + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }
@@ -1508,7 +1508,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       {
         const int row_first = thread / 32 % 8 * 16;
         OperandA a_operand[2][1];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][2];
         #pragma unroll
         for (int mt = 0; mt < 1; ++mt) {
           load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -1516,11 +1516,11 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
 
         #pragma unroll
-        for (int step = 0; step < 32; ++step) {
-          const int k_now = step / 4, k_next = (step + 1) / 4;
-          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+        for (int step = 0; step < 64; ++step) {
+          const int k_now = step / 8, k_next = (step + 1) / 8;
+          const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
           sync_warp();  // registers are too few for operands of later steps
-          if (step + 1 < 32) {
+          if (step + 1 < 64) {
             if (k_next != k_now) {
               #pragma unroll
               for (int mt = 0; mt < 1; ++mt) {
@@ -1532,7 +1532,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 2; ++nt) {
               accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
                   + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
@@ -1563,7 +1563,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       }
       Vector<bf16_t, kWidthJ> carried_next[kStepsI][kStepsJ];
       OperandA a_operand[2][1];
-      OperandB b_operand[2][4];
+      OperandB b_operand[2][2];
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
@@ -1573,11 +1573,11 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 0);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -1598,13 +1598,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -1623,17 +1633,62 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -1658,32 +1713,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        #pragma unroll
-        for (int j_step = 1; j_step < 2; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
-                carried_2[i_step]));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 16);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -1704,13 +1744,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -1729,17 +1779,62 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -1764,32 +1859,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        #pragma unroll
-        for (int j_step = 3; j_step < 4; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
-                carried_2[i_step]));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 32);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -1810,13 +1890,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -1835,17 +1925,62 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -1870,32 +2005,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        #pragma unroll
-        for (int j_step = 5; j_step < 6; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
-                carried_2[i_step]));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 48);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -1916,13 +2036,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -1941,17 +2071,62 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -1976,32 +2151,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        #pragma unroll
-        for (int j_step = 7; j_step < 8; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
-                carried_2[i_step]));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 64);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -2022,13 +2182,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -2047,17 +2217,62 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -2082,32 +2297,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        #pragma unroll
-        for (int j_step = 9; j_step < 10; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
-                carried_2[i_step]));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 80);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -2128,13 +2328,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -2153,17 +2363,62 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -2188,32 +2443,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        #pragma unroll
-        for (int j_step = 11; j_step < 12; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
-                carried_2[i_step]));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 96);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -2234,13 +2474,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -2259,17 +2509,62 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -2294,32 +2589,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        #pragma unroll
-        for (int j_step = 13; j_step < 14; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
-                carried_2[i_step]));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 112);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -2340,13 +2620,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -2365,11 +2655,21 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -2389,12 +2689,24 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -2410,6 +2722,14 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
         }
       }
       #pragma unroll
@@ -2663,7 +2983,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       {
         const int row_first = thread / 32 % 8 * 16;
         OperandA a_operand[2][1];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][2];
         #pragma unroll
         for (int mt = 0; mt < 1; ++mt) {
           load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -2671,11 +2991,11 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
 
         #pragma unroll
-        for (int step = 0; step < 32; ++step) {
-          const int k_now = step / 4, k_next = (step + 1) / 4;
-          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+        for (int step = 0; step < 64; ++step) {
+          const int k_now = step / 8, k_next = (step + 1) / 8;
+          const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
           sync_warp();  // registers are too few for operands of later steps
-          if (step + 1 < 32) {
+          if (step + 1 < 64) {
             if (k_next != k_now) {
               #pragma unroll
               for (int mt = 0; mt < 1; ++mt) {
@@ -2687,7 +3007,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 2; ++nt) {
               accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
                   + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
@@ -2724,7 +3044,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       }
       Vector<bf16_t, kWidthJ> carried_next[kStepsI][kStepsJ];
       OperandA a_operand[2][1];
-      OperandB b_operand[2][4];
+      OperandB b_operand[2][2];
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
@@ -2734,11 +3054,11 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 0);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -2759,13 +3079,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -2784,17 +3114,62 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -2819,32 +3194,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        #pragma unroll
-        for (int j_step = 1; j_step < 2; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
-                carried_2[i_step]));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 16);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -2865,13 +3225,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -2890,17 +3260,62 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -2925,32 +3340,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        #pragma unroll
-        for (int j_step = 3; j_step < 4; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
-                carried_2[i_step]));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 32);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -2971,13 +3371,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -2996,17 +3406,62 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -3031,32 +3486,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        #pragma unroll
-        for (int j_step = 5; j_step < 6; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
-                carried_2[i_step]));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 48);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -3077,13 +3517,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -3102,17 +3552,62 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -3137,32 +3632,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        #pragma unroll
-        for (int j_step = 7; j_step < 8; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
-                carried_2[i_step]));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 64);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -3183,13 +3663,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -3208,17 +3698,62 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -3243,32 +3778,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        #pragma unroll
-        for (int j_step = 9; j_step < 10; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
-                carried_2[i_step]));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 80);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -3289,13 +3809,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -3314,17 +3844,62 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -3349,32 +3924,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        #pragma unroll
-        for (int j_step = 11; j_step < 12; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
-                carried_2[i_step]));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 96);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -3395,13 +3955,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -3420,17 +3990,62 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
+                carried_2[i_step]));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -3455,32 +4070,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        #pragma unroll
-        for (int j_step = 13; j_step < 14; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
-                carried_2[i_step]));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 112);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -3501,13 +4101,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -3526,11 +4136,21 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -3550,12 +4170,24 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -3571,6 +4203,14 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
         }
       }
       #pragma unroll
@@ -3831,7 +4471,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   }
   {
     OperandA a_operand[2][1];
-    OperandB b_operand[2][4];
+    OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
       pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
@@ -3841,11 +4481,11 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         S) - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], 0, 0);
 
     #pragma unroll
-    for (int step = 0; step < 32; ++step) {
-      const int k_now = step / 4, k_next = (step + 1) / 4;
-      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+    for (int step = 0; step < 64; ++step) {
+      const int k_now = step / 8, k_next = (step + 1) / 8;
+      const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
       sync_warp();  // registers are too few for operands of later steps
-      if (step + 1 < 32) {
+      if (step + 1 < 64) {
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
@@ -3861,7 +4501,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
               + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }
@@ -4756,7 +5396,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   {
     const int row_first = thread / 32 % 8 * 16;
     OperandA a_operand[2][1];
-    OperandB b_operand[2][4];
+    OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
       load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -4764,11 +5404,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     load_b(b_operand[0], shared.k_tiles[1], 0, 0);
 
     #pragma unroll
-    for (int step = 0; step < 32; ++step) {
-      const int k_now = step / 4, k_next = (step + 1) / 4;
-      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+    for (int step = 0; step < 64; ++step) {
+      const int k_now = step / 8, k_next = (step + 1) / 8;
+      const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
       sync_warp();  // registers are too few for operands of later steps
-      if (step + 1 < 32) {
+      if (step + 1 < 64) {
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
@@ -4780,7 +5420,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
               + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }
@@ -5129,7 +5769,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       {
         const int row_first = thread / 32 % 8 * 16;
         OperandA a_operand[2][1];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][2];
         #pragma unroll
         for (int mt = 0; mt < 1; ++mt) {
           load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -5137,11 +5777,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
 
         #pragma unroll
-        for (int step = 0; step < 32; ++step) {
-          const int k_now = step / 4, k_next = (step + 1) / 4;
-          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+        for (int step = 0; step < 64; ++step) {
+          const int k_now = step / 8, k_next = (step + 1) / 8;
+          const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
           sync_warp();  // registers are too few for operands of later steps
-          if (step + 1 < 32) {
+          if (step + 1 < 64) {
             if (k_next != k_now) {
               #pragma unroll
               for (int mt = 0; mt < 1; ++mt) {
@@ -5153,7 +5793,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 2; ++nt) {
               accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
                   + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
@@ -5181,7 +5821,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
       Vector<bf16_t, kWidthJ> carried_next[kStepsI][kStepsJ];
       OperandA a_operand[2][1];
-      OperandB b_operand[2][4];
+      OperandB b_operand[2][2];
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
@@ -5191,11 +5831,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 0);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -5221,13 +5861,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -5251,17 +5901,67 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
@@ -5291,37 +5991,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 1; j_step < 2; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 16);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -5347,13 +6027,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -5377,17 +6067,67 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
@@ -5417,37 +6157,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 3; j_step < 4; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 32);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -5473,13 +6193,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -5503,17 +6233,67 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
@@ -5543,37 +6323,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 5; j_step < 6; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 48);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -5599,13 +6359,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -5629,17 +6399,67 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
@@ -5669,37 +6489,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 7; j_step < 8; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 64);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -5725,13 +6525,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -5755,17 +6565,67 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
@@ -5795,37 +6655,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 9; j_step < 10; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 80);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -5851,13 +6691,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -5881,17 +6731,67 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
@@ -5921,37 +6821,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 11; j_step < 12; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 96);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -5977,13 +6857,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -6007,17 +6897,67 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
+                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
@@ -6047,37 +6987,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 13; j_step < 14; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 112);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -6103,13 +7023,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -6133,11 +7063,21 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -6162,12 +7102,24 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -6188,6 +7140,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
         }
       }
       #pragma unroll
@@ -6477,7 +7437,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       {
         const int row_first = thread / 32 % 8 * 16;
         OperandA a_operand[2][1];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][2];
         #pragma unroll
         for (int mt = 0; mt < 1; ++mt) {
           load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -6485,11 +7445,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
 
         #pragma unroll
-        for (int step = 0; step < 32; ++step) {
-          const int k_now = step / 4, k_next = (step + 1) / 4;
-          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+        for (int step = 0; step < 64; ++step) {
+          const int k_now = step / 8, k_next = (step + 1) / 8;
+          const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
           sync_warp();  // registers are too few for operands of later steps
-          if (step + 1 < 32) {
+          if (step + 1 < 64) {
             if (k_next != k_now) {
               #pragma unroll
               for (int mt = 0; mt < 1; ++mt) {
@@ -6501,7 +7461,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 2; ++nt) {
               accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
                   + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
@@ -6529,7 +7489,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
       Vector<bf16_t, kWidthJ> carried_next[kStepsI][kStepsJ];
       OperandA a_operand[2][1];
-      OperandB b_operand[2][4];
+      OperandB b_operand[2][2];
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
@@ -6539,11 +7499,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 0);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -6571,13 +7531,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -6603,17 +7573,69 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
@@ -6645,39 +7667,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 1; j_step < 2; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 16);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -6705,13 +7705,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -6737,17 +7747,69 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
@@ -6779,39 +7841,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 3; j_step < 4; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 32);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -6839,13 +7879,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -6871,17 +7921,69 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
@@ -6913,39 +8015,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 5; j_step < 6; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 48);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -6973,13 +8053,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -7005,17 +8095,69 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
@@ -7047,39 +8189,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 7; j_step < 8; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 64);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -7107,13 +8227,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -7139,17 +8269,69 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
@@ -7181,39 +8363,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 9; j_step < 10; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 80);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -7241,13 +8401,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -7273,17 +8443,69 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
@@ -7315,39 +8537,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 11; j_step < 12; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 96);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -7375,13 +8575,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -7407,17 +8617,69 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int i_step = 0; i_step < 1; ++i_step) {
+        const int i_at = i_first + i_step * 8;
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          const int j_at = j_first + j_step * 8;
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const int j_el = j_at + j_sub;
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
+                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
+                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
+                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
+                carried_2[i_step]))) : -INFINITY);
+            sum_p_2[i_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int i_step = 1; i_step < 2; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
@@ -7449,39 +8711,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int i_step = 1; i_step < 2; ++i_step) {
-        const int i_at = i_first + i_step * 8;
-        #pragma unroll
-        for (int j_step = 13; j_step < 14; ++j_step) {
-          const int j_at = j_first + j_step * 8;
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
-            sum_p_2[i_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 112);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -7509,13 +8749,23 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -7541,11 +8791,21 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -7572,12 +8832,24 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -7600,6 +8872,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
         }
       }
       #pragma unroll
@@ -7899,7 +9179,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   }
   {
     OperandA a_operand[2][1];
-    OperandB b_operand[2][4];
+    OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
       pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
@@ -7909,11 +9189,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         BN) - 1, 0) % 2], 0, 0);
 
     #pragma unroll
-    for (int step = 0; step < 32; ++step) {
-      const int k_now = step / 4, k_next = (step + 1) / 4;
-      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+    for (int step = 0; step < 64; ++step) {
+      const int k_now = step / 8, k_next = (step + 1) / 8;
+      const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
       sync_warp();  // registers are too few for operands of later steps
-      if (step + 1 < 32) {
+      if (step + 1 < 64) {
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
@@ -7928,7 +9208,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
               + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }
@@ -8892,7 +10172,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   {
     const int row_first = thread / 32 % 8 * 16;
     OperandA a_operand[2][1];
-    OperandB b_operand[2][4];
+    OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
       load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -8900,11 +10180,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     load_b(b_operand[0], shared.k_tiles[1], 0, 0);
 
     #pragma unroll
-    for (int step = 0; step < 32; ++step) {
-      const int k_now = step / 4, k_next = (step + 1) / 4;
-      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+    for (int step = 0; step < 64; ++step) {
+      const int k_now = step / 8, k_next = (step + 1) / 8;
+      const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
       sync_warp();  // registers are too few for operands of later steps
-      if (step + 1 < 32) {
+      if (step + 1 < 64) {
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
@@ -8916,7 +10196,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
               + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }
@@ -9227,7 +10507,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       {
         const int row_first = thread / 32 % 8 * 16;
         OperandA a_operand[2][1];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][2];
         #pragma unroll
         for (int mt = 0; mt < 1; ++mt) {
           load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -9235,11 +10515,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
 
         #pragma unroll
-        for (int step = 0; step < 32; ++step) {
-          const int k_now = step / 4, k_next = (step + 1) / 4;
-          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+        for (int step = 0; step < 64; ++step) {
+          const int k_now = step / 8, k_next = (step + 1) / 8;
+          const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
           sync_warp();  // registers are too few for operands of later steps
-          if (step + 1 < 32) {
+          if (step + 1 < 64) {
             if (k_next != k_now) {
               #pragma unroll
               for (int mt = 0; mt < 1; ++mt) {
@@ -9251,7 +10531,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 2; ++nt) {
               accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
                   + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
@@ -9282,7 +10562,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       }
       Vector<bf16_t, kWidthJ> carried_next[kStepsT5][kStepsJ];
       OperandA a_operand[2][1];
-      OperandB b_operand[2][4];
+      OperandB b_operand[2][2];
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
@@ -9292,11 +10572,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 0);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -9317,13 +10597,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -9342,17 +10632,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -9377,32 +10712,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 1; j_step < 2; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 16);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -9423,13 +10743,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -9448,17 +10778,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -9483,32 +10858,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 3; j_step < 4; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 32);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -9529,13 +10889,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -9554,17 +10924,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -9589,32 +11004,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 5; j_step < 6; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 48);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -9635,13 +11035,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -9660,17 +11070,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -9695,32 +11150,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 7; j_step < 8; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 64);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -9741,13 +11181,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -9766,17 +11216,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -9801,32 +11296,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 9; j_step < 10; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 80);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -9847,13 +11327,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -9872,17 +11362,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -9907,32 +11442,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 11; j_step < 12; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 96);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -9953,13 +11473,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -9978,17 +11508,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -10013,32 +11588,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 13; j_step < 14; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 112);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -10059,13 +11619,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -10084,11 +11654,21 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -10108,12 +11688,24 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -10129,6 +11721,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
             carried_wide[j_sub] = p_2;
           }
           carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
         }
       }
       #pragma unroll
@@ -10383,7 +11983,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       {
         const int row_first = thread / 32 % 8 * 16;
         OperandA a_operand[2][1];
-        OperandB b_operand[2][4];
+        OperandB b_operand[2][2];
         #pragma unroll
         for (int mt = 0; mt < 1; ++mt) {
           load_a(a_operand[0][mt], shared.q_tile, row_first + mt * 16, 0);
@@ -10391,11 +11991,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         load_b(b_operand[0], shared.k_tiles[j_tile % 2], 0, 0);
 
         #pragma unroll
-        for (int step = 0; step < 32; ++step) {
-          const int k_now = step / 4, k_next = (step + 1) / 4;
-          const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+        for (int step = 0; step < 64; ++step) {
+          const int k_now = step / 8, k_next = (step + 1) / 8;
+          const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
           sync_warp();  // registers are too few for operands of later steps
-          if (step + 1 < 32) {
+          if (step + 1 < 64) {
             if (k_next != k_now) {
               #pragma unroll
               for (int mt = 0; mt < 1; ++mt) {
@@ -10407,7 +12007,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
-            for (int nt = 0; nt < 4; ++nt) {
+            for (int nt = 0; nt < 2; ++nt) {
               accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
                   + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
             }
@@ -10444,7 +12044,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       }
       Vector<bf16_t, kWidthJ> carried_next[kStepsT5][kStepsJ];
       OperandA a_operand[2][1];
-      OperandB b_operand[2][4];
+      OperandB b_operand[2][2];
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
@@ -10454,11 +12054,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 0);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -10479,13 +12079,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -10504,17 +12114,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 0);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 0);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 1; j_step < 2; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 0);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -10539,32 +12194,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 1; j_step < 2; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 16);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -10585,13 +12225,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -10610,17 +12260,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 16);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 16);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 3; j_step < 4; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 16);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -10645,32 +12340,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 3; j_step < 4; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 32);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -10691,13 +12371,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -10716,17 +12406,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 32);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 32);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 5; j_step < 6; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 32);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -10751,32 +12486,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 5; j_step < 6; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 48);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -10797,13 +12517,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -10822,17 +12552,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 48);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 48);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 7; j_step < 8; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 48);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -10857,32 +12632,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 7; j_step < 8; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 64);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -10903,13 +12663,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -10928,17 +12698,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 64);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 64);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 9; j_step < 10; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 64);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -10963,32 +12778,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 9; j_step < 10; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 80);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -11009,13 +12809,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -11034,17 +12844,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 80);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 80);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 11; j_step < 12; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 80);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -11069,32 +12924,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[1][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 11; j_step < 12; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 96);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
@@ -11115,13 +12955,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -11140,17 +12990,62 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 96);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 96);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[0][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
       for (int t5_step = 0; t5_step < 1; ++t5_step) {
+        #pragma unroll
+        for (int j_step = 13; j_step < 14; ++j_step) {
+          Vector<float, kWidthJ> carried_wide;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
+            carried_wide[j_sub] = p_2;
+          }
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
+              a_operand[0][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 96);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[0][mt], b_operand[0][nt]);
+        }
+      }
+      #pragma unroll
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
@@ -11175,32 +13070,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
               a_operand[0][mt], b_operand[1][nt]);
         }
       }
-      #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
-        #pragma unroll
-        for (int j_step = 13; j_step < 14; ++j_step) {
-          Vector<float, kWidthJ> carried_wide;
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
-            carried_wide[j_sub] = p_2;
-          }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 32, 112);
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 16, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][0 + nt], state_2[2 * mt + 1][0 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -11221,13 +13101,23 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 32, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][2 + nt], state_2[2 * mt + 1][2 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 48, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][4 + nt], state_2[2 * mt + 1][4 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -11246,11 +13136,21 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       sync_warp();  // registers are too few for operands of later steps
-      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 96, 112);
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 64, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][6 + nt], state_2[2 * mt + 1][6 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 80, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(state_2[2 * mt][8 + nt], state_2[2 * mt + 1][8 + nt],
               a_operand[1][mt], b_operand[0][nt]);
         }
@@ -11270,12 +13170,24 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 96, 112);
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
-          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][10 + nt], state_2[2 * mt + 1][10 + nt],
               a_operand[1][mt], b_operand[1][nt]);
+        }
+      }
+      sync_warp();  // registers are too few for operands of later steps
+      load_b_transposed(b_operand[1], shared.v_tiles[j_tile % 2], 112, 112);
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][12 + nt], state_2[2 * mt + 1][12 + nt],
+              a_operand[1][mt], b_operand[0][nt]);
         }
       }
       #pragma unroll
@@ -11291,6 +13203,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
             carried_wide[j_sub] = p_2;
           }
           carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+        }
+      }
+      #pragma unroll
+      for (int mt = 0; mt < 1; ++mt) {
+        #pragma unroll
+        for (int nt = 0; nt < 2; ++nt) {
+          accumulate_product<MmaBf16>(state_2[2 * mt][14 + nt], state_2[2 * mt + 1][14 + nt],
+              a_operand[1][mt], b_operand[1][nt]);
         }
       }
       #pragma unroll
@@ -11551,7 +13471,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   }
   {
     OperandA a_operand[2][1];
-    OperandB b_operand[2][4];
+    OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
       pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
@@ -11562,11 +13482,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         + lo + BM, hi) - BM * t_tile - lo, 0)) - 1, 0) % 2], 0, 0);
 
     #pragma unroll
-    for (int step = 0; step < 32; ++step) {
-      const int k_now = step / 4, k_next = (step + 1) / 4;
-      const int nt_first = step % 4 * 4, nt_next = (step + 1) % 4 * 4;
+    for (int step = 0; step < 64; ++step) {
+      const int k_now = step / 8, k_next = (step + 1) / 8;
+      const int nt_first = step % 8 * 2, nt_next = (step + 1) % 8 * 2;
       sync_warp();  // registers are too few for operands of later steps
-      if (step + 1 < 32) {
+      if (step + 1 < 64) {
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
@@ -11583,7 +13503,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
-        for (int nt = 0; nt < 4; ++nt) {
+        for (int nt = 0; nt < 2; ++nt) {
           accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
               + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }
