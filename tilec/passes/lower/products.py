@@ -15,7 +15,6 @@ from tilec.passes.products import InRegisters, ProductPlan, Products, Staged
 from tilec.passes.uses import all_ops
 from tilec.source.text import Span
 
-
 MOST_AHEAD = 4
 """Blocks of columns that are read in one go, half of a product's, where registers are short: two of more blocks, as ptxas spills with four."""
 
