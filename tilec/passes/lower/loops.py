@@ -37,6 +37,7 @@ class Structure:
         self.firsts: dict[int, Ring] = {}
         """the same by id of the load in front of which they begin"""
         self.block_ops: list[t.Op] = []
+        """the outermost block, where rings are announced"""
 
     def announce_rings(self, ops: list[t.Op]) -> None:
         """Note the loops of a block whose first tile is read in front of them, or whose last one behind them."""

@@ -7,6 +7,10 @@ A loop with staged loads becomes
         wait ; barrier                                  the tiles of this trip are there, the oldest slot is free
         products on slot trip % stages, and everything else
         copies of trip + stages - 1 ; commit
+
+With two slots the copies stand in front of the products. A rotated loop reads the first tile of some operands in front of it, and the last one
+of others behind it: those are the trips -1 and `trips` of the same walk, in slots of the same rings. Then all that is above begins with the copies
+of trip -1, which the first product waits for, and ends with a wait for all.
 """
 
 from __future__ import annotations
