@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import random
 import statistics
 import sys
 from collections.abc import Callable, Mapping
@@ -235,12 +236,11 @@ def prepare(case: Case, options: argparse.Namespace) -> Ready | None:
 
 
 def race(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of each call in each round, in rotated order."""
+    """Milliseconds of each call in each round, in random order."""
     names = list(calls)
     times: dict[str, list[float]] = {n: [] for n in names}
     for number in range(rounds):
-        turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
+        for name in random.Random(number).sample(names, len(names)):
             times[name].append(timed(calls[name], warmup=4, rep=20))
     return times
 
@@ -580,7 +580,7 @@ def main() -> int:
             "gpu": torch.cuda.get_device_name(),
             "torch": torch.__version__,
             "arch": ARCH,
-            "method": "verified, then triton do_bench medians with a cold L2, in rotated order; ratio within each round, median",
+            "method": "verified, then triton do_bench medians with a cold L2, in random order; ratio within each round, median",
         }
         options.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
     return 1 if options.failed else 0

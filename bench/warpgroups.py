@@ -1,9 +1,9 @@
 """Products and attention on the warpgroup path beside PyTorch, and beside another implementation: verified, then interleaved.
 
-usage: python bench/warpgroups.py [--out FILE] [--rounds N] [--beside FILE] [--cases NAME[,NAME…]] [-D NAME=VALUE]… [PART…]
+usage: python bench/warpgroups.py [--out FILE] [--rounds N] [--beside FILE] [--cases NAME[,NAME…]] [--arch ARCH] [-D NAME=VALUE]… [PART…]
 
 Parts: gemm, epilogue, attention. FILE of --beside is a Python module with `build()`, which returns libraries by name, and
-`gemm(library, a, b, c)`, `attention(library, q, k, v, o)`, which return callables. The ratio is taken within each round, in rotated
+`gemm(library, a, b, c)`, `attention(library, q, k, v, o)`, which return callables. The ratio is taken within each round, in random
 order; the median over the rounds is reported. Exit status: 0, or 1 where a result is wrong.
 """
 
@@ -13,6 +13,7 @@ import argparse
 import importlib.util
 import json
 import math
+import random
 import statistics
 import sys
 from collections.abc import Callable, Mapping
@@ -63,8 +64,9 @@ def race(
     names = list(contenders)
     rates: dict[str, list[float]] = {n: [] for n in names}
     for number in range(rounds):
-        turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
+        # who stands in front of whom is another one in each round: what the card's clock allows hangs on it
+        order = random.Random(f"{case} {number}").sample(names, len(names))
+        for name in order:
             time = do_bench(contenders[name], warmup=4, rep=20, return_mode="median")
             rates[name].append(flops / time * 1e-9)
     ours = rates["tilec"]
@@ -237,10 +239,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--beside", type=Path)
     parser.add_argument("--cases", default="")
+    parser.add_argument("--arch", default=ARCH)
     parser.add_argument("-D", dest="defines", action="append", default=[])
     parser.add_argument("parts", nargs="*", default=[])
     options = parser.parse_args()
     options.failed = False
+    globals()["ARCH"] = options.arch
     defines = dict(d.split("=", 1) for d in options.defines)
     beside = libraries = None
     if options.beside:
@@ -263,7 +267,7 @@ def main() -> int:
             "gpu": torch.cuda.get_device_name(),
             "torch": torch.__version__,
             "arch": ARCH,
-            "method": "verified, then triton do_bench medians with a cold L2, in rotated order; ratio within each round, median",
+            "method": "verified, then triton do_bench medians with a cold L2, in random order; ratio within each round, median",
         }
         options.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
     return 1 if options.failed else 0
