@@ -220,8 +220,16 @@ def main() -> int:
     torch.manual_seed(0)
     for part in parts:
         rows += PARTS[part](options)
-        if options.out is not None:
-            options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    if options.out is not None:
+        head = {
+            "command": "python bench/filters.py " + " ".join(sys.argv[1:]),
+            "gpu": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "arch": ARCH,
+        }
+        options.out.write_text(
+            json.dumps({**head, "rows": rows}, indent=1) + "\n", encoding="utf-8"
+        )
     return 1 if options.failed else 0
 
 

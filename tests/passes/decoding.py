@@ -55,7 +55,8 @@ def _program(form: str, digits: int) -> Path:
     if "walked" in form:
         lines = shares(kernel, render)
         walk = a.Instances((), keep="fresh" not in form, ahead="ahead" in form)
-        lines += instance_loop(kernel, render, set(names), walk)
+        around, numbers = instance_loop(kernel, render, set(names), walk)
+        lines += [*around, *numbers]
     elif "drawn" in form:
         kernel, lines, words, tail = in_sections(kernel, render, set(names))
         lines += ["for (int number = 0; number < total; ++number) {"]

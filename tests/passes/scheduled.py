@@ -13,11 +13,11 @@ from tilec.compiler import analyse_file
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.verifier import verify
-from tilec.passes import eliminate_dead, hoist, sink_stores
+from tilec.passes import eliminate_dead, hoist, sink_stores, warpgroup_forms
 from tilec.passes.asynchronous import Asynchronous
 from tilec.passes.schedule.clone import Numbers
 from tilec.passes.schedule.rotate import rotate
-from tilec.passes.warpgroup_forms import asynchronous
+from tilec.passes.uses import all_ops
 from tilec.reference.inputs import make_inputs
 from tilec.reference.interpreter import Interpreter
 from tilec.reference.numbers import array_shape, storage_dtype
@@ -52,8 +52,12 @@ class Source:
         return replace(self.nest, body=body), done
 
     def form(self) -> Asynchronous | str:
-        """The asynchronous form, or why there is none."""
-        forms, reason = asynchronous(self.program, self.nest, TARGETS[ARCH], self.candidate)
+        """The asynchronous form without copies of operands, or why there is none."""
+        if not any(isinstance(op, t.Dot) for op in all_ops(self.nest.body)):
+            return ""
+        forms, reason = warpgroup_forms.as_it_stands(
+            self.program, self.nest, TARGETS[ARCH], self.candidate
+        )
         return forms[0].variant.asynchronous or "" if forms else reason
 
 

@@ -61,23 +61,23 @@ def asynchronous(
         return [], ""
     # roles go on where an instance stores nothing
     nest = skip_dead.where_alive(nest, Facts.of(program))
-    forms, reason = _warpgroups(program, nest, target, candidate, None, snapshot)
+    forms, reason = as_it_stands(program, nest, target, candidate, None, snapshot)
     turned = None if forms else turning.turn(program, nest)
     if turned is not None:
         snapshot("turning", replace(turned.program, nests=(turned.nest,)))
-        forms, reason = _warpgroups(
+        forms, reason = as_it_stands(
             turned.program, turned.nest, target, candidate, turned, snapshot
         )
     return forms, reason
 
 
-def _warpgroups(
+def as_it_stands(
     program: t.Program,
     nest: t.Nest,
     target: Target,
     candidate: Candidate,
-    turned: turning.Turned | None,
-    snapshot: Snapshot,
+    turned: turning.Turned | None = None,
+    snapshot: Snapshot = no_snapshot,
 ) -> tuple[list[Form], str]:
     """The same of a nest as it stands; `turned`: where operands of it have been."""
     scheduled = schedule(program, nest)
