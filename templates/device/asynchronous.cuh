@@ -435,7 +435,8 @@ __device__ __forceinline__ void load_turned(OperandA& a, PanelTile<T, kRows, kCo
 //@ end
 
 //@ primitive load_four needs load_aligned load_element bitcast includes <cstdint>
-/// Elements `col` to `col + 3` of `columns` single bytes from p on as a word; 0 for what is not there.
+/// Elements `col` to `col + 3` of `columns` single bytes from p on as a word; 0 for what is not
+/// there.
 template <class T>
 __device__ __forceinline__ uint32_t load_four(const T* p, int col, int columns) {
   if (col + 4 <= columns && reinterpret_cast<uintptr_t>(p + col) % 4 == 0) {
@@ -476,7 +477,8 @@ __device__ __forceinline__ void interleave_row(T* to, const T* p, int row, int c
 }
 //@ end
 
-//@ primitive turn_tile needs Vector load_four store_aligned permute_bytes bitcast includes <cstdint>
+//@ primitive turn_tile needs Vector load_four store_aligned permute_bytes bitcast
+//@ includes <cstdint>
 /// 128 rows and 128 columns, from (row_first, col_first) on, of rows x columns single bytes, rows
 /// `stride` apart from p on: transposed to `to`, `padded` bytes a column, a multiple of 16, zeros
 /// behind the last row. 256 threads, 16 rows of four columns each. With kInterleaved place 4t + r of

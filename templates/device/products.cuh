@@ -219,8 +219,8 @@ struct LeftBytes {
 //@ end
 
 //@ primitive take_left needs LeftBytes OperandA
-/// The left operand of a thread's rows `row` and row + 1 for 32 columns from block `block` on: places
-/// of the consumed axis stand for columns as in an interleaved right operand.
+/// The left operand of a thread's rows `row` and row + 1 for 32 columns from block `block` on:
+/// places of the consumed axis stand for columns as in an interleaved right operand.
 template <class T, int kRows, int kBlocks>
 __device__ __forceinline__ void take_left(OperandA& a, const LeftBytes<T, kRows, kBlocks>& left,
                                           int row, int block) {

@@ -88,7 +88,7 @@ def test_buffers_live_where_the_program_uses_them() -> None:
     ("file", "name", "arch", "tiles", "held"),
     [
         ("gemm", "gemm_nn", "sm_80", 128 + 32, "acc"),
-        ("attention", "attention", "sm_80", 128 + 32 + 24 + 2 * 16 + 16, "acc"),
+        ("attention", "attention", "sm_80", 128 + 32 + 24 + 16 + 16, "acc"),
         ("softmax", "softmax", "sm_90", 8, "x_tile"),
     ],
 )

@@ -53,7 +53,7 @@ def registers(kernel: k.Kernel, target: Target) -> Registers:
     held = sorted(peak, key=lambda item: (-item[1], item[0]))
     return Registers(
         _sum(held),
-        _besides(kernel, target, bool(walk.operands) or walk.products),
+        _besides(kernel, target, bool(walk.operands) or walk.products, walk.between),
         _available(kernel, target),
         walk.spans.get(at, NOWHERE),
         tuple(held),
@@ -64,9 +64,16 @@ def _sum(live: list[tuple[str, int]]) -> int:
     return sum(size for _, size in live)
 
 
-def _besides(kernel: k.Kernel, target: Target, products: bool) -> int:
+BESIDES_BETWEEN_STEPS = 32
+"""Registers beside the tiles of a thread that makes exponentials between the steps of a product: what other products need for operands of
+later steps is in its tiles (ptxas 13.0 for sm_80 to sm_120: no spill)."""
+
+
+def _besides(kernel: k.Kernel, target: Target, products: bool, between: bool) -> int:
     if kernel.producers:
         return target.consumer_registers_besides
+    if between:
+        return BESIDES_BETWEEN_STEPS
     if products:
         return target.product_registers_besides
     if any(axis.windowed for axis in kernel.axes):
@@ -112,7 +119,11 @@ class _Lives:
         self.lives: dict[str, _Life] = {}
         self.operands: dict[int, int] = {}
         self.spans: dict[int, Span] = {}
+        self.parts: set[int] = set()
+        """positions of parts of walks"""
         self.products = False
+        self.between = False
+        """whether parts of walks stand between the steps of a product"""
 
     def before(self, position: int) -> list[tuple[str, int]]:
         """What lives while the operation at a position begins, its own operands and temporaries among it."""
@@ -139,8 +150,16 @@ class _Lives:
             begin = self.position
             self.spans[begin] = span
             if isinstance(op, k.TileLoop):
+                self.between |= bool(op.parts)
                 for inner in (op, *all_ops(op.body)):
                     self._use(inner, begin, True)
+                    # part after part takes the place of what it is made of, and all of it is there behind the last one
+                    for name in (f.name for f in mentioned(inner) if isinstance(f, k.Fragment)):
+                        life = self.lives.get(name) if op.parts else None
+                        if life is not None and life.first in self.parts:
+                            life.first = begin
+                if op.parts:
+                    self.parts.add(begin)
                 continue
             self._use(op, begin, False)
             for name in BLOCKS:

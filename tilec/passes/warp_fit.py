@@ -79,8 +79,8 @@ def planned(program: t.Program, nest: t.Nest, target: Target, candidate: Candida
     plain = plan(program, nest, target, candidate)
     if plain.products is None or not plain.products.chained:
         return plain
-    if not have_room(plain.axes, plain.products):
-        return plain  # as the variant for all addresses is
+    if not have_room(plain.axes, plain.products, ROWS_OF_A_BRANCH):
+        return plain  # as the variant for all addresses is, which has less room than one with whole vectors
     scheduled = schedule(program, nest, warps=True)
     if not scheduled.steps:
         return plain
@@ -90,9 +90,25 @@ def planned(program: t.Program, nest: t.Nest, target: Target, candidate: Candida
         except TileError:
             continue
         assert found.products is not None
-        if have_room(found.axes, found.products, _beside(found)):
+        if not have_room(found.axes, found.products, _beside(found)):
+            continue
+        if _has_rings(program, found, target, candidate):
             return found
     return plain
+
+
+def _has_rings(program: t.Program, found: Planned, target: Target, candidate: Candidate) -> bool:
+    """Whether shared memory holds rings of two slots for a scheduled nest: its first and last tiles are slots of the loop's, and with one
+    slot each would have a place of its own."""
+    assert found.products is not None
+    assignment = ProductAssignment(
+        program, found.nest, found.axes, found.placement, target, candidate, found.products
+    )
+    try:
+        depth, in_loop = assignment.ring()
+    except TileError:
+        return False
+    return depth > 1 or not in_loop
 
 
 def variants(
