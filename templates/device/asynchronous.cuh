@@ -455,9 +455,9 @@ __device__ __forceinline__ uint32_t load_four(const T* p, int col, int columns) 
 
 //@ primitive interleave_row needs Vector load_four store_aligned permute_bytes bitcast
 //@ includes <cstdint>
-/// 16 elements from `first` on of row `row` of `columns` single bytes, rows one behind the other from
-/// p on, to `to`, where rows have `padded` bytes, a multiple of 16, zeros behind the last element:
-/// place 4t + r is that of element 8 (r / 2) + 2t + r % 2.
+/// 16 elements from `first` on of row `row` of `columns` single bytes, rows one behind the other
+/// from p on, to `to`, where rows have `padded` bytes, a multiple of 16, zeros behind the last
+/// element: place 4t + r is that of element 8 (r / 2) + 2t + r % 2.
 template <class T>
 __device__ __forceinline__ void interleave_row(T* to, const T* p, int row, int columns, int padded,
                                                int first) {
@@ -481,8 +481,8 @@ __device__ __forceinline__ void interleave_row(T* to, const T* p, int row, int c
 //@ includes <cstdint>
 /// 128 rows and 128 columns, from (row_first, col_first) on, of rows x columns single bytes, rows
 /// `stride` apart from p on: transposed to `to`, `padded` bytes a column, a multiple of 16, zeros
-/// behind the last row. 256 threads, 16 rows of four columns each. With kInterleaved place 4t + r of
-/// 16 is that of row 8 (r / 2) + 2t + r % 2.
+/// behind the last row. 256 threads, 16 rows of four columns each. With kInterleaved place 4t + r
+/// of 16 is that of row 8 (r / 2) + 2t + r % 2.
 template <bool kInterleaved, class Buffer, class T>
 __device__ __forceinline__ void turn_tile(Buffer& buffer, T* to, const T* p, int64_t stride,
                                           int rows, int columns, int padded, int row_first,

@@ -122,6 +122,8 @@ class _Lives:
         self.parts: set[int] = set()
         """positions of parts of walks"""
         self.products = False
+        self.steps = False
+        """whether a product is done step by step"""
         self.between = False
         """whether parts of walks stand between the steps of a product"""
 
@@ -150,15 +152,16 @@ class _Lives:
             begin = self.position
             self.spans[begin] = span
             if isinstance(op, k.TileLoop):
-                self.between |= bool(op.parts)
+                between = self.steps and bool(op.parts)
+                self.between |= between
                 for inner in (op, *all_ops(op.body)):
                     self._use(inner, begin, True)
                     # part after part takes the place of what it is made of, and all of it is there behind the last one
                     for name in (f.name for f in mentioned(inner) if isinstance(f, k.Fragment)):
-                        life = self.lives.get(name) if op.parts else None
+                        life = self.lives.get(name) if between else None
                         if life is not None and life.first in self.parts:
                             life.first = begin
-                if op.parts:
+                if between:
                     self.parts.add(begin)
                 continue
             self._use(op, begin, False)
@@ -185,6 +188,7 @@ class _Lives:
                 left = 0 if isinstance(op.a, k.Fragment) else 4 * op.row_tiles
                 self.operands[position] = (left + 2 * columns) * (2 if op.ahead else 1)
             case ProductStep():
+                self.steps = True
                 columns = op.product.columns_at_once or op.product.col_tiles
                 self.operands[position] = 2 * (4 * op.product.row_tiles + 2 * columns)
             case WmmaProduct():
