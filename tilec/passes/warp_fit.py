@@ -5,6 +5,7 @@ What ptxas spills is known when nvcc has run, which `compile` never asks; this i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from tilec.ir import tile_ir as t
@@ -99,8 +100,10 @@ def planned(program: t.Program, nest: t.Nest, target: Target, candidate: Candida
 
 def _has_rings(program: t.Program, found: Planned, target: Target, candidate: Candidate) -> bool:
     """Whether shared memory holds rings of two slots for a scheduled nest: its first and last tiles are slots of the loop's, and with one
-    slot each would have a place of its own."""
+    slot each has a place of its own."""
     assert found.products is not None
+    if candidate.stages is not None:
+        candidate = replace(candidate, stages=max(2, candidate.stages))
     assignment = ProductAssignment(
         program, found.nest, found.axes, found.placement, target, candidate, found.products
     )
