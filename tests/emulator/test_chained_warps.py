@@ -43,7 +43,7 @@ def test_warps_with_one_block_of_rows(sizes: tuple[int, int], causal: bool) -> N
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
-@pytest.mark.parametrize("sizes", [(72, 200), (65, 0), (40, 64), (70, 65)], ids=str)
+@pytest.mark.parametrize("sizes", [(72, 200), (70, 65)], ids=str)
 def test_rings_of_any_depth(sizes: tuple[int, int], stages: int, tmp_path: Path) -> None:
     text = ATTENTION.read_text(encoding="utf-8")
     path = tmp_path / "a.tile"

@@ -25,9 +25,9 @@ BY_NAME = {(subject.kernel, subject.arch): subject for subject in SUBJECTS}
         ("online_softmax", ARCH, 3),
         ("gemv", ARCH, 3),
         ("gemm_nt", ARCH, 5),
-        ("attention", ARCH, 5),
+        ("attention", ARCH, 9),
         ("gemm_nn", "sm_90a", 3),
-        ("attention", "sm_90a", 8),
+        ("attention", "sm_90a", 12),
     ],
 )
 def test_each_mutant_is_noticed_or_explained(kernel: str, arch: str, every: int) -> None:
