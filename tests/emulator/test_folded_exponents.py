@@ -65,9 +65,10 @@ def compiled(text: str, folder: Path) -> Program:
     return program
 
 
-@pytest.fixture(scope="module", params=[ARCH, "sm_80"])
+@pytest.fixture(scope="module", params=[ARCH])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A place for files, named after the architecture: one with products of warpgroups, one with products of warps."""
+    """A place for files, named after the architecture: with products of warpgroups. Those of warps have the same ops (`test_kept_references`,
+    `test_chained_warps`)."""
     place = tmp_path_factory.mktemp("exponents") / str(request.param)
     place.mkdir()
     return place
