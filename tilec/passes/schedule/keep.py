@@ -9,7 +9,7 @@
 
 Most trips have neither a maximum nor a factor. What a lane adds up is more than each of its weights, so that none exceeds 2^8 times
 what the program says; and it is not a number where the reference is none. A warp takes the branch for all its rows. Where scores have a term
-that grows with the trip's number the maximum moves in every trip, and trips stay as they are; so they do where registers are short. Where
+that grows with the trip's number and the loop does not run backwards the maximum moves in every trip, and trips stay as they are; so they do where registers are short. Where
 masks leave some rows few scores in the first trip, all begin with a reference that is 2^8 times as large (`schedule/rising`).
 """
 
@@ -28,7 +28,7 @@ from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import substitute
 from tilec.passes.schedule.clone import Numbers
 from tilec.passes.schedule.rising import Rise, rises
-from tilec.passes.uses import Definitions, operands
+from tilec.passes.uses import Definitions, number, operands
 
 MOST_WORDS = 160
 """Registers that a loop's sums, a trip's tile and the operand packed of it may take in a thread of a warpgroup, which has 64 rows of each:
@@ -268,8 +268,8 @@ class _Loop:
                     return self._argument(other, factor, self._argument(distance, factor, bound))
         shared = self._shared(tile)
         if shared is not None:
-            tile, number = shared
-            factor = self._product(self._in_front(number), factor)
+            tile, scalar = shared
+            factor = self._product(self._in_front(scalar), factor)
         args = (tile, factor, bound)
         return self._like(self.ops, tile, t.Elementwise, op="fma", args=args)
 
@@ -302,9 +302,9 @@ class _Loop:
         """The tile and the number, known in front of the loop, that a tile is the product of."""
         op = self.made.get(tile.id)
         if isinstance(op, t.Elementwise) and op.op == "mul" and tile.type.dtype == F32:
-            for number, other in (op.args, op.args[::-1]):
-                if not number.type.rank and self._is_known(number):
-                    return other, number
+            for scalar, other in (op.args, op.args[::-1]):
+                if not scalar.type.rank and self._is_known(scalar):
+                    return other, scalar
         return None
 
     def _is_known(self, number: t.Value) -> bool:
@@ -331,10 +331,7 @@ class _Loop:
 
     def _is_none(self, value: t.Value) -> bool:
         """Whether a value is -inf, which a positive factor and a number leave as it is."""
-        op = self.definitions.defining.get(value.id)
-        while isinstance(op, t.Full):
-            op = self.definitions.defining.get(op.value.id)
-        return isinstance(op, t.Constant) and op.value == -math.inf
+        return number(self.definitions, value) == -math.inf
 
     # ---- the loop
 

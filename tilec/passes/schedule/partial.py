@@ -14,7 +14,7 @@ from dataclasses import replace
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL
 from tilec.passes.schedule.clone import Numbers, exchange
-from tilec.passes.uses import Definitions, all_ops
+from tilec.passes.uses import Definitions, all_ops, number
 
 
 def defer_sums(nest: t.Nest, numbers: Numbers) -> tuple[t.Nest, bool]:
@@ -40,7 +40,7 @@ def defer_sums(nest: t.Nest, numbers: Numbers) -> tuple[t.Nest, bool]:
             held = numbers.fresh(c.result)
             carried.append(replace(c, result=held))
             total = c.result
-            if not _is_zero(c.initial, definitions):
+            if number(definitions, c.initial) != 0:
                 total = numbers.fresh(c.result)
                 carried[-1] = replace(carried[-1], initial=_nothing(c.initial, ops, numbers))
                 beside = c.initial
@@ -114,10 +114,3 @@ def _sum_into(
         ):
             return reduce, scaled
     return None
-
-
-def _is_zero(value: t.Value, definitions: Definitions) -> bool:
-    op = definitions.defining.get(value.id)
-    if isinstance(op, t.Full):
-        return _is_zero(op.value, definitions)
-    return isinstance(op, t.Constant) and op.value == 0
