@@ -64,6 +64,7 @@ from tilec.passes.supported import check_supported
 from tilec.passes.uses import all_ops
 from tilec.passes.warpgroup_forms import Form, Snapshot, asynchronous, no_snapshot, take_all
 from tilec.plan.candidate import Candidate
+from tilec.remembered import remembered
 from tilec.source.diagnostics import Diagnostic, fail
 from tilec.targets.table import Target
 
@@ -285,6 +286,7 @@ def _described(*decided: Any) -> Mapping[str, object]:
     return describe(*decided)
 
 
+@remembered
 def _in_parts(program: t.Program) -> t.Program:
     """The program in operations that all passes know."""
     return reindex.run(topk.run(program))
@@ -292,16 +294,24 @@ def _in_parts(program: t.Program) -> t.Program:
 
 def _cleaned(program: t.Program, nest: t.Nest, snapshot: Snapshot = no_snapshot) -> t.Nest:
     """The passes that no target and no form of products has a say in."""
+    passed = _passed(program, nest)
+    for name, nest in passed.items():
+        snapshot(name, replace(program, nests=(nest,)))
+    return passed["skip_dead"]
+
+
+@remembered
+def _passed(program: t.Program, nest: t.Nest) -> Mapping[str, t.Nest]:
+    """The nest behind each of these passes, by its name."""
+    found: dict[str, t.Nest] = {}
     for name, run_pass in (
         ("eliminate_dead", eliminate_dead.run),
         ("hoist", hoist.run),
         ("sink_stores", sink_stores.run),
     ):
-        nest = replace(nest, body=run_pass(nest.body))
-        snapshot(name, replace(program, nests=(nest,)))
-    nest = skip_dead.run(nest, Facts.of(program))
-    snapshot("skip_dead", replace(program, nests=(nest,)))
-    return nest
+        nest = found[name] = replace(nest, body=run_pass(nest.body))
+    found["skip_dead"] = skip_dead.run(nest, Facts.of(program))
+    return found
 
 
 def _by_size(

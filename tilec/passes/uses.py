@@ -11,6 +11,7 @@ from tilec.ir.walking import operands as operands
 from tilec.ir.walking import syms_of as syms_of
 from tilec.ir.walking import variable_of as variable_of
 from tilec.lazy_dataclass import dataclass
+from tilec.remembered import remembered
 
 
 @dataclass
@@ -19,13 +20,14 @@ class Definitions:
 
     defining: dict[int, t.Op] = field(default_factory=dict)
     users: dict[int, list[t.Op]] = field(default_factory=dict)
-    depth: dict[int, int] = field(default_factory=dict)
-    """nesting depth at which a value is defined"""
     loops: dict[int, tuple[t.Op, ...]] = field(default_factory=dict)
     """the For and If ops around a value's definition, outermost first"""
+    around: dict[int, tuple[t.Op, ...]] = field(default_factory=dict)
+    """the same of an op, by its id"""
     values: dict[int, t.Value] = field(default_factory=dict)
 
     @staticmethod
+    @remembered
     def of(block: t.Block) -> Definitions:
         """Definitions and uses of a block and everything in it."""
         found = Definitions()
@@ -35,7 +37,6 @@ class Definitions:
     def _define(self, value: t.Value, op: t.Op, around: tuple[t.Op, ...]) -> None:
         self.defining[value.id] = op
         self.values[value.id] = value
-        self.depth[value.id] = len(around)
         self.loops[value.id] = around
         self.users.setdefault(value.id, [])
 
@@ -50,6 +51,7 @@ class Definitions:
 
     def _visit(self, block: t.Block, around: tuple[t.Op, ...]) -> None:
         for op in block.ops:
+            self.around[id(op)] = around
             for value in operands(op):
                 self._use(value, op)
             self._use_syms(op)

@@ -18,6 +18,7 @@ from tilec.passes.products import plan_products
 from tilec.passes.schedule import schedule
 from tilec.passes.uses import all_ops
 from tilec.plan.candidate import Candidate
+from tilec.remembered import remembered
 from tilec.source.diagnostics import TileError
 from tilec.targets.table import Target
 
@@ -55,20 +56,34 @@ def asynchronous(
     snapshot: Snapshot = no_snapshot,
 ) -> tuple[list[Form], str]:
     """The variants in the asynchronous form, of the nest scheduled for it; or why there are none, "" where nothing asks for it."""
+    forms, reason, shown = _asked(program, nest, target, candidate)
+    for name, result in shown:
+        snapshot(name, result)
+    return list(forms), reason
+
+
+Shown = list[tuple[str, object]]
+"""Passes and their results."""
+
+
+@remembered
+def _asked(
+    program: t.Program, nest: t.Nest, target: Target, candidate: Candidate
+) -> tuple[list[Form], str, Shown]:
+    """The same, and what a snapshot shows."""
     if "wgmma" not in target.features or candidate.mma not in ("auto", "wgmma"):
-        return [], ""
+        return [], "", []
     if not any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
-        return [], ""
+        return [], "", []
     # roles go on where an instance stores nothing
     nest = skip_dead.where_alive(nest, Facts.of(program))
-    forms, reason = as_it_stands(program, nest, target, candidate, None, snapshot)
+    shown: Shown = []
+    forms, reason = as_it_stands(program, nest, target, candidate, None, shown)
     turned = None if forms else turning.turn(program, nest)
     if turned is not None:
-        snapshot("turning", replace(turned.program, nests=(turned.nest,)))
-        forms, reason = as_it_stands(
-            turned.program, turned.nest, target, candidate, turned, snapshot
-        )
-    return forms, reason
+        shown.append(("turning", replace(turned.program, nests=(turned.nest,))))
+        forms, reason = as_it_stands(turned.program, turned.nest, target, candidate, turned, shown)
+    return forms, reason, shown
 
 
 def as_it_stands(
@@ -77,12 +92,13 @@ def as_it_stands(
     target: Target,
     candidate: Candidate,
     turned: turning.Turned | None = None,
-    snapshot: Snapshot = no_snapshot,
+    shown: Shown | None = None,
 ) -> tuple[list[Form], str]:
-    """The same of a nest as it stands; `turned`: where operands of it have been."""
+    """The same of a nest as it stands; `turned`: where operands of it have been. `shown` gets what a snapshot shows."""
     scheduled = schedule(program, nest)
     program = scheduled.program
-    snapshot("schedule", replace(program, nests=(scheduled.nest,)))
+    if shown is not None:
+        shown.append(("schedule", replace(program, nests=(scheduled.nest,))))
     try:
         nest, axes = classify(program, scheduled.nest)
         placement = place(nest)
