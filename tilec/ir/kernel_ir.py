@@ -17,7 +17,7 @@ A `TileLoop` walks the registers of some axes; on each vector it loads, computes
 
 from __future__ import annotations
 
-from dataclasses import field, fields, is_dataclass
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tilec.ir.dtypes import DType
@@ -571,28 +571,6 @@ PANEL_ALIGNMENT = 1024
 
 STATIC_SHARED_LIMIT = 48 * 1024
 """Shared memory that a kernel may declare; more must be dynamic (CUDA C++ Programming Guide)."""
-
-
-def mentions(node: object, local: str) -> bool:
-    """Whether an operation or expression, or one inside it, reads the local variable."""
-    if isinstance(node, Local):
-        return node.name == local
-    if isinstance(node, tuple | list):
-        return any(mentions(item, local) for item in node)
-    if not is_dataclass(node):
-        return False
-    return any(mentions(getattr(node, f.name), local) for f in fields(node))
-
-
-def follows(node: object, axis: LoopAxis) -> bool:
-    """Whether an operation or expression, or one inside it, depends on the coordinate along an axis."""
-    if isinstance(node, Var):
-        return node.kind == "local" and node.name in (axis.coordinate, axis.element, axis.step)
-    if isinstance(node, tuple | list):
-        return any(follows(item, axis) for item in node)
-    if not is_dataclass(node):
-        return False
-    return any(follows(getattr(node, f.name), axis) for f in fields(node))
 
 
 def collected(body: tuple[Op, ...], what: Literal["reads", "writes"]) -> tuple[str, ...]:
