@@ -262,6 +262,8 @@ def _full(cx: Context, arguments: list[Entity], _: Keywords) -> Entity:
             if isinstance(extent, SpanTile)
             else None
         )
+    if not axes:
+        return Tile(value)
     return Tile(
         cx.emit(Full(value=value, bounds=tuple(bounds)), TileType(dtype.dtype, tuple(axes)))
     )
