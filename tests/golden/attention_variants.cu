@@ -405,6 +405,23 @@ __device__ __forceinline__ auto floor_div(T a, U b) -> decltype(true ? T() : U()
   return quotient - down > 0.5 ? down + 1.0 : down;
 }
 
+/// A trip of the uneven loop, and which of the others it belongs to.
+struct UnevenPlace {
+  int trip;
+  int other;
+};
+
+/// The instance `number` of those of a loop whose later trips take longer, for each of `others`:
+/// these are taken `size` at a time, the longest trips of a section first.
+[[maybe_unused]] __device__ __forceinline__ UnevenPlace section_place(int number, int trips,
+                                                                      int others, int size) {
+  const int section = number / (size * trips);
+  const int first = section * size;
+  const int within = number - first * trips;
+  const int count = others - first < size ? others - first : size;
+  return UnevenPlace{trips - 1 - within / count, first + within % count};
+}
+
 /// x/y within 2 ulp.
 [[maybe_unused]] __device__ __forceinline__ float div_fast(float x, float y) {
   return divide_full(x, y);
@@ -1029,7 +1046,7 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
 // kernel begin
 __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q,
     const bf16_t* __restrict__ k, const bf16_t* __restrict__ v, bf16_t* __restrict__ o, int B,
-    int H, int S, float scale) {
+    int H, int S, int i_section, float scale) {
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int kStepsJ = 16;
@@ -1071,8 +1088,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = ceil_div(S, BM) - 1 - instance % ceil_div(S, BM);
-  instance /= ceil_div(S, BM);
+  const UnevenPlace place = section_place(instance, ceil_div(S, BM), B * H, i_section);
+  const int i_tile = place.trip;
+  instance = place.other;
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -4569,7 +4587,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
 __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__ q,
     const bf16_t* __restrict__ k, const bf16_t* __restrict__ v, bf16_t* __restrict__ o, int B,
-    int H, int S, float scale) {
+    int H, int S, int i_section, float scale) {
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int kStepsJ = 16;
@@ -4609,8 +4627,9 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = ceil_div(S, BM) - 1 - instance % ceil_div(S, BM);
-  instance /= ceil_div(S, BM);
+  const UnevenPlace place = section_place(instance, ceil_div(S, BM), B * H, i_section);
+  const int i_tile = place.trip;
+  instance = place.other;
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -5176,14 +5195,16 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 sliding_window_kernel(const bf16_t* __restrict__ q, const bf16_t* __restrict__ k,
-    const bf16_t* __restrict__ v, bf16_t* __restrict__ o, int B, int H, int S, float scale) {
-  sliding_window_body(q, k, v, o, B, H, S, scale);
+    const bf16_t* __restrict__ v, bf16_t* __restrict__ o, int B, int H, int S, int i_section,
+    float scale) {
+  sliding_window_body(q, k, v, o, B, H, S, i_section, scale);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 sliding_window_kernel_any(const bf16_t* __restrict__ q, const bf16_t* __restrict__ k,
-    const bf16_t* __restrict__ v, bf16_t* __restrict__ o, int B, int H, int S, float scale) {
-  sliding_window_body_2(q, k, v, o, B, H, S, scale);
+    const bf16_t* __restrict__ v, bf16_t* __restrict__ o, int B, int H, int S, int i_section,
+    float scale) {
+  sliding_window_body_2(q, k, v, o, B, H, S, i_section, scale);
 }
 
 // kernel end
@@ -5234,12 +5255,16 @@ extern "C" cudaError_t sliding_window(const void* q, const void* k, const void* 
       status = host_launch(sliding_window_kernel, {host_times(int64_t{B} * H, (int64_t{S}
           + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B,
-          H, S, scale);
+          H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216, (int64_t{S}
+          + 127) / 128), 1)), 1)), 1)), scale);
     } else {
       status = host_launch(sliding_window_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
           + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B,
-          H, S, scale);
+          H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216, (int64_t{S}
+          + 127) / 128), 1)), 1)), 1)), scale);
     }
   }
   return status;
@@ -5250,7 +5275,7 @@ extern "C" cudaError_t sliding_window(const void* q, const void* k, const void* 
 // kernel begin
 __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q,
     const bf16_t* __restrict__ k, const bf16_t* __restrict__ v, const float* __restrict__ slope,
-    bf16_t* __restrict__ o, int B, int H, int S, float scale, float cap) {
+    bf16_t* __restrict__ o, int B, int H, int S, int i_section, float scale, float cap) {
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int kStepsJ = 16;
@@ -5292,8 +5317,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = ceil_div(S, BM) - 1 - instance % ceil_div(S, BM);
-  instance /= ceil_div(S, BM);
+  const UnevenPlace place = section_place(instance, ceil_div(S, BM), B * H, i_section);
+  const int i_tile = place.trip;
+  instance = place.other;
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -9275,7 +9301,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
 __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__ q,
     const bf16_t* __restrict__ k, const bf16_t* __restrict__ v, const float* __restrict__ slope,
-    bf16_t* __restrict__ o, int B, int H, int S, float scale, float cap) {
+    bf16_t* __restrict__ o, int B, int H, int S, int i_section, float scale, float cap) {
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int kStepsJ = 16;
@@ -9315,8 +9341,9 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = ceil_div(S, BM) - 1 - instance % ceil_div(S, BM);
-  instance /= ceil_div(S, BM);
+  const UnevenPlace place = section_place(instance, ceil_div(S, BM), B * H, i_section);
+  const int i_tile = place.trip;
+  instance = place.other;
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -9942,15 +9969,15 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 soft_cap_alibi_kernel(const bf16_t* __restrict__ q, const bf16_t* __restrict__ k,
     const bf16_t* __restrict__ v, const float* __restrict__ slope, bf16_t* __restrict__ o, int B,
-    int H, int S, float scale, float cap) {
-  soft_cap_alibi_body(q, k, v, slope, o, B, H, S, scale, cap);
+    int H, int S, int i_section, float scale, float cap) {
+  soft_cap_alibi_body(q, k, v, slope, o, B, H, S, i_section, scale, cap);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 soft_cap_alibi_kernel_any(const bf16_t* __restrict__ q, const bf16_t* __restrict__ k,
     const bf16_t* __restrict__ v, const float* __restrict__ slope, bf16_t* __restrict__ o, int B,
-    int H, int S, float scale, float cap) {
-  soft_cap_alibi_body_2(q, k, v, slope, o, B, H, S, scale, cap);
+    int H, int S, int i_section, float scale, float cap) {
+  soft_cap_alibi_body_2(q, k, v, slope, o, B, H, S, i_section, scale, cap);
 }
 
 // kernel end
@@ -10003,12 +10030,16 @@ extern "C" cudaError_t soft_cap_alibi(const void* q, const void* k, const void* 
       status = host_launch(soft_cap_alibi_kernel, {host_times(int64_t{B} * H, (int64_t{S}
           + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), slope,
-          static_cast<bf16_t*>(o), B, H, S, scale, cap);
+          static_cast<bf16_t*>(o), B, H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B}
+          * H - 1, host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216,
+          (int64_t{S} + 127) / 128), 1)), 1)), 1)), scale, cap);
     } else {
       status = host_launch(soft_cap_alibi_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
           + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), slope,
-          static_cast<bf16_t*>(o), B, H, S, scale, cap);
+          static_cast<bf16_t*>(o), B, H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B}
+          * H - 1, host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216,
+          (int64_t{S} + 127) / 128), 1)), 1)), 1)), scale, cap);
     }
   }
   return status;
@@ -10019,7 +10050,7 @@ extern "C" cudaError_t soft_cap_alibi(const void* q, const void* k, const void* 
 // kernel begin
 __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     const bf16_t* __restrict__ k, const bf16_t* __restrict__ v, const int* __restrict__ starts,
-    bf16_t* __restrict__ o, int TOTAL, int H, int NSEQ1, int longest, float scale) {
+    bf16_t* __restrict__ o, int TOTAL, int H, int NSEQ1, int t_section, int longest, float scale) {
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int kStepsJ = 16;
@@ -10061,8 +10092,10 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int t_tile = ceil_div(longest, BM) - 1 - instance % ceil_div(longest, BM);
-  instance /= ceil_div(longest, BM);
+  const UnevenPlace place = section_place(instance, ceil_div(longest, BM), H * NSEQ1 - H,
+      t_section);
+  const int t_tile = place.trip;
+  instance = place.other;
   const int h = instance % H;
   instance /= H;
   const int n = instance;
@@ -13577,7 +13610,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
 __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
     const bf16_t* __restrict__ k, const bf16_t* __restrict__ v, const int* __restrict__ starts,
-    bf16_t* __restrict__ o, int TOTAL, int H, int NSEQ1, int longest, float scale) {
+    bf16_t* __restrict__ o, int TOTAL, int H, int NSEQ1, int t_section, int longest, float scale) {
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int kStepsJ = 16;
@@ -13617,8 +13650,10 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int t_tile = ceil_div(longest, BM) - 1 - instance % ceil_div(longest, BM);
-  instance /= ceil_div(longest, BM);
+  const UnevenPlace place = section_place(instance, ceil_div(longest, BM), H * NSEQ1 - H,
+      t_section);
+  const int t_tile = place.trip;
+  instance = place.other;
   const int h = instance % H;
   instance /= H;
   const int n = instance;
@@ -14205,15 +14240,15 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 packed_kernel(const bf16_t* __restrict__ q, const bf16_t* __restrict__ k,
     const bf16_t* __restrict__ v, const int* __restrict__ starts, bf16_t* __restrict__ o, int TOTAL,
-    int H, int NSEQ1, int longest, float scale) {
-  packed_body(q, k, v, starts, o, TOTAL, H, NSEQ1, longest, scale);
+    int H, int NSEQ1, int t_section, int longest, float scale) {
+  packed_body(q, k, v, starts, o, TOTAL, H, NSEQ1, t_section, longest, scale);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 packed_kernel_any(const bf16_t* __restrict__ q, const bf16_t* __restrict__ k,
     const bf16_t* __restrict__ v, const int* __restrict__ starts, bf16_t* __restrict__ o, int TOTAL,
-    int H, int NSEQ1, int longest, float scale) {
-  packed_body_2(q, k, v, starts, o, TOTAL, H, NSEQ1, longest, scale);
+    int H, int NSEQ1, int t_section, int longest, float scale) {
+  packed_body_2(q, k, v, starts, o, TOTAL, H, NSEQ1, t_section, longest, scale);
 }
 
 // kernel end
@@ -14269,15 +14304,19 @@ extern "C" cudaError_t packed(const void* q, const void* k, const void* v, const
           host_floor_div(int64_t{longest} + 127, 128)), -(int64_t{H}
           * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
           static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
-          static_cast<const bf16_t*>(v), starts, static_cast<bf16_t*>(o), TOTAL, H, NSEQ1, longest,
-          scale);
+          static_cast<const bf16_t*>(v), starts, static_cast<bf16_t*>(o), TOTAL, H, NSEQ1,
+          static_cast<int>(host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
+          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1, host_plus(host_floor_div(216,
+          host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)), longest, scale);
     } else {
       status = host_launch(packed_kernel_any, {host_plus(host_times(int64_t{H} * NSEQ1,
           host_floor_div(int64_t{longest} + 127, 128)), -(int64_t{H}
           * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
           static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
-          static_cast<const bf16_t*>(v), starts, static_cast<bf16_t*>(o), TOTAL, H, NSEQ1, longest,
-          scale);
+          static_cast<const bf16_t*>(v), starts, static_cast<bf16_t*>(o), TOTAL, H, NSEQ1,
+          static_cast<int>(host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
+          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1, host_plus(host_floor_div(216,
+          host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)), longest, scale);
     }
   }
   return status;

@@ -38,7 +38,9 @@ def decode(
     if live:
         lines.append(f"const bool live = instance < {total};")
     outer = list(grid)
-    if grid[-2].swept > 1:
+    if grid[-1].section:
+        lines += _section(outer.pop(), outer, render, words)
+    elif grid[-2].swept > 1:
         del outer[-2:]
         lines += _swept(grid[-2], grid[-1], render, words, bool(outer), divisors)
     while len(outer) > 1:
@@ -273,6 +275,18 @@ def queue_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) -> li
         f"while (item < {total}) {{",
         *decode(kernel, render, words, "item"),
     ]
+
+
+def _section(
+    longest: k.GridDigit, others: list[k.GridDigit], render: Renderer, words: Collection[str]
+) -> list[str]:
+    """Lines that find an instance's trip of the last digit, the longest first within a section of the others, and leave the others' number."""
+    counts = [
+        render.sym(product(tuple(d.trips for d in digits))).text for digits in ([longest], others)
+    ]
+    found = f"section_place(instance, {', '.join(counts)}, {longest.section})"
+    trip = [f"const int {longest.name} = place.trip;"] if longest.name in words else []
+    return [f"const UnevenPlace place = {found};", *trip, "instance = place.other;"]
 
 
 def _divisor(divisors: dict[str, str], name: str, of: str) -> str:

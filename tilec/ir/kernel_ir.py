@@ -508,6 +508,9 @@ class GridDigit:
     """so many neighbouring trips of this digit, the last but one, are taken together for each trip of the last digit"""
     most: int | None = None
     """how many trips there are at most, None where that is not known"""
+    section: str = ""
+    """of the last digit, where later trips come first: the parameter that says how many trips of the other digits are taken together,
+    the longest of all first; "" where one ends before the next begins"""
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,8 @@ def _operand_tile(buffer: PanelBuffer | k.TileBuffer) -> Note:
 
 
 def _order(digit: k.GridDigit) -> str:
+    if digit.section:
+        return "sections of the other loops, in each last first"
     if digit.backwards:
         return "last first"
     if digit.uneven:

@@ -132,6 +132,8 @@ def lower_nest(
             grid = [places[loop.index] for loop in order]
     elif len(grid) > 1 and not any(d.backwards for d in grid[-2:]):
         grid[-2] = replace(grid[-2], swept=rows_of_a_group(nest, definitions))
+    elif len(grid) > 1 and grid[-1].backwards and variant.asynchronous is None:
+        grid[-1] = replace(grid[-1], section=names.unique(f"{nest.grid[-1].name}_section"))
     statements = _Statements(context)
     context.lower_scalar = statements.op
     context.hold = statements.hold
