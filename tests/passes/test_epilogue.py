@@ -11,6 +11,8 @@ from tilec.compiler import compile_file
 from tilec.toolchain.build import compile_cubin, find_toolchain
 from tilec.toolchain.losses import losses
 
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+
 HEAD = """kernel k[T = bf16, BM = 128, BN = {columns}, BK = auto](a: T[M, K], b: T[K, N]{more}) -> c: {out}[M, N]:
     for i, j in parallel(M by BM, N by BN):
         acc = zeros(f32, i, j)
@@ -102,6 +104,23 @@ def test_a_tile_waits_only_for_a_loop_that_lets_it_leave(tmp_path: Path) -> None
     assert "k_tile ==" not in body and body.count("pack_chunk(") == 2
     # both inside of the loop over instances, which ends behind them
     assert "\n    }\n" in body[body.rindex("bulk_commit();") : body.rindex("bulk_wait_read<0>")]
+
+
+def test_tiles_whose_rows_may_end_inside_leave_by_chunks_where_they_are_whole() -> None:
+    text = compile_file(
+        str(SAMPLES / "attention_variants.tile"), kernel="packed", archs=("sm_90a",)
+    ).cu
+    body = text[text.index("packed_body(") : text.index("packed_body_2(")]
+    whole, rest = body[body.index("pack_chunk(shared") :].split("} else {")
+    assert whole.count("tensor_store(o_map") == 2 and "store_aligned" not in whole
+    # the elements of others, from the same registers
+    assert "store_aligned(o_at" in rest and "gather_quad(o_out[" in rest
+    assert body.count("convert_vector<bf16_t>(o_out_wide)") == 2
+    # and no ring gives a slot for them
+    text = compile_file(
+        str(SAMPLES / "matrix_vector_and_groups.tile"), kernel="grouped_gemm", archs=("sm_90a",)
+    ).cu
+    assert "wgmma" in text and "pack_chunk(shared" not in text
 
 
 @pytest.mark.parametrize("name", sorted(VALUES))

@@ -14,6 +14,7 @@ from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from tilec.ir.facts import Facts
 from tilec.ir.layouts import fragment_columns, is_paired, warpgroup_rows
+from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import Axes
 from tilec.passes.boxes import TensorBox, Unsuited, tensor_box
@@ -55,7 +56,8 @@ ROOM_BESIDES = 36
 class Departure:
     """A tile of accumulators' shape that leaves in chunks of 16 rows and `depth` columns of elements of `bits`, of each warp, by bulk
     copies, or, where rows of the tensor begin anywhere, by the warp's own stores of whole rows. `deferred`: under the first trips of the
-    next instance's loop; `across`: rows of accumulators are the tensor's columns."""
+    next instance's loop; `across`: rows of accumulators are the tensor's columns. `needs`: numbers that are at least 0 where all elements of
+    the tile have a place in the tensor; an instance in which one is not stores its elements."""
 
     store: t.Store
     bits: int
@@ -63,6 +65,7 @@ class Departure:
     deferred: bool
     across: bool = False
     bulk: bool = True
+    needs: tuple[Sym, ...] = ()
 
     @property
     def slots(self) -> int:
@@ -191,6 +194,13 @@ def plan_asynchronous(
     # chunks would take the place of slots of a CTA's own stream, whose copies cover the time that plain stores take
     if not streams or sharing is not None:
         departure = _departure(program, nest, axes, products, definitions, facts)
+    streamed = frozenset(stream.value for stream in streams)
+    chunks = 4 * warpgroups * CHUNKS_UNDER_WAY
+    if departure is not None and departure.needs:
+        # only some instances have chunks: no ring gives a slot for them
+        brought = (*channels, *held)
+        slots = [_slots(brought, target, stages, room, streamed) for room in (0, chunks)]
+        departure = departure if slots[0] == slots[1] else None
     room = (registers[1] or 255) - products.accumulators - ROOM_BESIDES
     packed = products.accumulators // 2
     # what is loaded early takes the registers of the packed tile that has left by then
@@ -208,6 +218,7 @@ def plan_asynchronous(
         # a load behind the last product would find all registers taken: by the accumulators and by what they are packed to
         waiting = products.accumulators * departure.bits // 32
         fits = waiting <= room and not epilogue.late and not departure.across
+        fits = fits and not departure.needs
         departure = replace(departure, deferred=fits and bare)
         if departure.deferred:
             # what was loaded early gives its registers to what is packed, vector by vector
@@ -216,12 +227,11 @@ def plan_asynchronous(
             room -= packed
     # without a fill accumulators are taken from the start, beside what waits to leave and what the epilogue reads
     unfilled = epilogue.words is not None and epilogue.words <= room
-    leaving = 4 * warpgroups * CHUNKS_UNDER_WAY if departure else 0
+    leaving = chunks if departure else 0
     split = None
     if streams and sharing is None and not turned:
         split = plan_split(nest, axes, channels, products, streams, definitions, warpgroups, target)
         leaving += split.bytes if split is not None else 0
-    streamed = frozenset(stream.value for stream in streams)
     channels = (*channels, *held)
     try:
         channels = with_slots(channels, target, stages, leaving, streamed, split is not None)
@@ -261,6 +271,20 @@ def _hang_on_memory(nest: t.Nest, facts: Facts) -> bool:
     return any(sum(isinstance(inner, t.Dot) for inner in all_ops(op.body)) > 1 for op in loops)
 
 
+def _slots(
+    channels: tuple[Channel, ...],
+    target: Target,
+    stages: int | None,
+    leaving: int,
+    streamed: frozenset[int],
+) -> tuple[int, ...]:
+    """The slots of each channel's ring beside chunks of so many bytes; none where there is no room for two."""
+    try:
+        return tuple(c.slots for c in with_slots(channels, target, stages, leaving, streamed))
+    except Unsuited:
+        return ()
+
+
 def _departure(
     program: t.Program,
     nest: t.Nest,
@@ -290,7 +314,8 @@ def _departure(
             box = tensor_box(program, op.access, facts)
         except Unsuited:
             continue
-        if box.inner != ((None, None), (None, None)):
+        needs = _needs(op.value, box, facts)
+        if needs is None or (needs and products.swapped):
             continue
         columns = products.layouts[along.number].capacity
         bits = tensor.dtype.bits
@@ -306,29 +331,30 @@ def _departure(
             if products.layouts[found_axis.number].capacity != found_axis.capacity:
                 beyond = box.dims[place] - box.start[place] - axis.extent
                 whole &= facts.prove_nonnegative(-beyond)
-        if whole and _all_present(op.value, box, facts):
-            return Departure(op, bits, depth, False, products.swapped)
+        if whole:
+            return Departure(op, bits, depth, False, products.swapped, needs=needs)
     return None
 
 
-def _all_present(value: t.Value, box: TensorBox, facts: Facts) -> bool:
-    """Whether all elements of a tile that lie inside the tensor are present."""
-    for axis, place in zip(value.type.axes, (box.row, box.col), strict=True):
+def _needs(value: t.Value, box: TensorBox, facts: Facts) -> tuple[Sym, ...] | None:
+    """Numbers that are at least 0 where all elements of a tile that lie inside the tensor are stored; None where there are none such."""
+    needs: list[Sym] = []
+    for axis, place, (first, last) in zip(
+        value.type.axes, (box.row, box.col), box.inner, strict=True
+    ):
         inside = box.dims[place] - box.start[place]
+        needs += [] if first is None else [-first]
+        needs += [] if last is None else [last - axis.extent]
         for constraint in axis.presence:
             match constraint:
                 case t.Below(limit):
-                    if not (
-                        facts.prove_nonnegative(limit - axis.extent)
-                        or facts.prove_nonnegative(limit - inside)
-                    ):
-                        return False
+                    if not facts.prove_nonnegative(limit - inside):
+                        needs.append(limit - axis.extent)
                 case t.AtLeast(limit):
-                    if not facts.prove_nonnegative(-limit):
-                        return False
+                    needs.append(-limit)
                 case _:
-                    return False
-    return True
+                    return None
+    return tuple(dict.fromkeys(n for n in needs if not facts.prove_nonnegative(n)))
 
 
 def _types(

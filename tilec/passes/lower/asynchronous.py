@@ -7,6 +7,7 @@ consumers  everything else; a product waits for its tiles, and releases their sl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tilec.ir import asynchronous as a
@@ -302,12 +303,11 @@ class Roles:
             after = [a.Turn("end", self.form.warpgroups), *after]
         return (*self._declarations(filled=True), *before, self._instances(body, 1), *after)
 
-    def store(self, op: t.Store) -> bool:
-        """Let a tile leave by bulk copies; says whether it does."""
+    def store(self, op: t.Store, otherwise: Callable[[], None]) -> bool:
+        """Let a tile leave by bulk copies, `otherwise` one that is not whole; says whether it does."""
         if self.leaving is None or self.leaving.departure.store is not op:
             return False
-        self.leaving.store()
-        self.leaving.final = self.leaving.chunks()
+        self.leaving.leave(otherwise)
         return True
 
     def arrive(self, load: t.Load) -> None:

@@ -1,5 +1,5 @@
 """A tile that leaves a nest of asynchronous products by bulk copies, or by stores of whole rows: now, chunk by chunk, or under the next
-instance's loop."""
+instance's loop. Where rows may end inside of it, an instance asks whether its tile is whole, and stores the elements of one that is not."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
-from tilec.ir.dtypes import F32, I32
+from tilec.ir.dtypes import BOOL, F32, I32
 from tilec.ir.layouts import is_paired
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.asynchronous import CHUNK_ROWS, Departure
 from tilec.passes.boxes import TensorBox, tensor_box
+from tilec.passes.lower.body import conjunction
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.lines import rounded_fragment
 
@@ -119,6 +120,30 @@ class Leaving:
             context.index(box.dims[box.row]),
             context.index(box.dims[box.col]),
         )
+
+    def leave(self, otherwise: Callable[[], None]) -> None:
+        """Let the tile leave; where it is not whole, `otherwise` stores its elements."""
+        context = self.context
+        needs = self.departure.needs
+        if not needs:
+            self.store()
+            self.final = self.chunks()
+            return
+        # both ways send the same registers, which are made while the last product may still be under way
+        store = self.departure.store
+        rounded_fragment(context, store.value, self.axes, self.fragment, store.span)
+        context.fragments[store.value.id] = self.fragment
+        zero = k.Literal_(0, I32)
+        whole = tuple(k.Apply("ge", (context.index(need), zero), BOOL) for need in needs)
+        branches: list[tuple[k.Op, ...]] = []
+        for branch in (self.store, otherwise):
+            outer, context.out = context.out, []
+            context.limits.append({})
+            branch()
+            context.limits.pop()
+            branches.append(tuple(context.out))
+            context.out = outer
+        context.out.append(k.IfUniform(conjunction(whole), *branches, span=store.span))
 
     def store(self) -> None:
         """Pack the tile and note where it goes; or, unless it is deferred, pack and send it chunk by chunk."""
