@@ -45,6 +45,7 @@ from tilec.passes import (
     exchange,
     full_rounds,
     hoist,
+    if_conversion,
     queue,
     reindex,
     retire,
@@ -294,6 +295,7 @@ def _cleaned(program: t.Program, nest: t.Nest, snapshot: Snapshot = no_snapshot)
     """The passes that no target and no form of products has a say in."""
     for name, run_pass in (
         ("eliminate_dead", eliminate_dead.run),
+        ("if_conversion", if_conversion.run),
         ("hoist", hoist.run),
         ("sink_stores", sink_stores.run),
     ):
