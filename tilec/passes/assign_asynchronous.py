@@ -13,6 +13,7 @@ from tilec.passes.assign_layouts import Variant
 from tilec.passes.assign_products import ProductAssignment
 from tilec.passes.asynchronous import Asynchronous, plan_asynchronous
 from tilec.passes.boxes import Unsuited
+from tilec.passes.computed import Computed
 from tilec.passes.copies import plan_copies, plan_turned
 from tilec.passes.products import Products
 from tilec.passes.turning import Turned
@@ -23,9 +24,9 @@ _NONE_NAMED: frozenset[str] = frozenset()
 
 class AsynchronousAssignment(ProductAssignment):
     """As the assignment of products, with warpgroups' layouts and rings that bulk copies fill. `turned`: the operands of which copies that
-    lie otherwise are loaded (`turning`)."""
+    lie otherwise are loaded (`turning`), or that are computed ahead (`computed`)."""
 
-    turned: Turned | None = None
+    turned: Turned | Computed | None = None
 
     def asynchronous_variants(self, origin: Mapping[int, int]) -> tuple[Variant, ...]:
         """The variants; `origin` as in `Scheduled`. Raises Unsuited where the form does not suit the nest."""
@@ -49,8 +50,10 @@ class AsynchronousAssignment(ProductAssignment):
             own_copies = self.turned.copies
             copies = plan_turned(self.program, self.nest, own_copies, dots, self.target)
             if copies is None:
-                raise Unsuited("copies of operands that lie across are not known to pay")
-            needed = (Given(), *copies.conditions)
+                raise Unsuited(
+                    f"copies of operands that are {self.turned.word} are not known to pay"
+                )
+            needed = (Given(), *copies.conditions, *self.turned.conditions)
         for name, lines, (conditions, divisors, aligned) in (*forms, ("any_out", _NONE, alone)):
             if not loads <= aligned or set(conditions) in seen:
                 continue
@@ -80,8 +83,9 @@ class AsynchronousAssignment(ProductAssignment):
         return (*found, *self._copied(form, loads, dots))
 
     def _named(self, name: str) -> str:
-        """A variant's name, another one where operands are turned: products of warps beside it have theirs."""
-        return "_".join(p for p in ("turned" if self.turned is not None else "", name) if p)
+        """A variant's name, another one where operands are turned or computed: products of warps beside it have theirs."""
+        word = self.turned.word if self.turned is not None else ""
+        return "_".join(p for p in (word, name) if p)
 
     def _plan(
         self,
@@ -121,6 +125,7 @@ class AsynchronousAssignment(ProductAssignment):
     ) -> list[Variant]:
         """The variant for operands whose rows begin anywhere, and are copied where that pays."""
         turned = self.turned.copies if self.turned is not None else ()
+        needed = self.turned.conditions if self.turned is not None else ()
         copies = plan_copies(self.program, self.nest, form.channels, dots, self.target, turned)
         if copies is None:
             return []
@@ -131,7 +136,7 @@ class AsynchronousAssignment(ProductAssignment):
             Variant(
                 self._named("copied"),
                 self.product_level(form.products),
-                AllOf((Given(), *conditions, *self._not_empty(form), *copies.conditions)),
+                AllOf((Given(), *conditions, *self._not_empty(form), *copies.conditions, *needed)),
                 tuple(divisors),
                 frozenset(aligned),
                 products=form.products,

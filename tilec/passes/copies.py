@@ -34,6 +34,7 @@ from tilec.ir.symbolic import Sym, Var, ceildiv, sym_max, sym_min
 from tilec.ir.tensor_maps import ALIGNMENT
 from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel
+from tilec.passes.computed import ComputedCopy
 from tilec.passes.lower.names import Names, Spelling
 from tilec.passes.turning import TurnedCopy, turning
 from tilec.passes.uses import Definitions
@@ -126,7 +127,7 @@ class RowCopy:
         return f"{self.columns} % {self.width} != 0"
 
 
-Copy: TypeAlias = "RowCopy | TurnedCopy"
+Copy: TypeAlias = "RowCopy | TurnedCopy | ComputedCopy"
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def plan_copies(
     channels: Collection[Channel],
     dots: Collection[t.Dot],
     target: Target,
-    turned: tuple[TurnedCopy, ...] = (),
+    turned: tuple[TurnedCopy | ComputedCopy, ...] = (),
 ) -> Copies | None:
     """The copies of the operands that bulk copies bring, behind those that are `turned` anyway; None where rows always begin at multiples
     of 16 bytes, where a nest's work depends on more than sizes, or where nothing is known of the target's rates."""
@@ -188,11 +189,11 @@ def plan_copies(
 def plan_turned(
     program: t.Program,
     nest: t.Nest,
-    turned: tuple[TurnedCopy, ...],
+    turned: tuple[TurnedCopy | ComputedCopy, ...],
     dots: Collection[t.Dot],
     target: Target,
 ) -> Copies | None:
-    """Those that are turned alone; None as in `plan_copies`."""
+    """Those that are turned or computed alone; None as in `plan_copies`."""
     return _priced(program, nest, turned, dots, target)
 
 
@@ -203,7 +204,10 @@ def _priced(
     dots: Collection[t.Dot],
     target: Target,
 ) -> Copies | None:
-    work = _work(nest, dots, Facts.of(program), any(isinstance(c, TurnedCopy) for c in copies))
+    work = _work(nest, dots, Facts.of(program), not all(isinstance(c, RowCopy) for c in copies))
+    if work is None and any(isinstance(c, ComputedCopy) for c in copies):
+        # as often as an operand would be computed again
+        return Copies(copies, Sym.of(0), Sym.of(0))
     if work is None:
         return None
     trips, macs = work
@@ -213,6 +217,8 @@ def _priced(
         share = rates.anywhere_share
         if isinstance(copy, TurnedCopy):
             share = rates.unpacked_share if copy.dtype.is_float else rates.warp_share
+        if isinstance(copy, ComputedCopy):
+            share = rates.computed_share
         costs = copy_cost(target.arch, copy.dtype.bits, share)
         if costs is None:
             return None
@@ -293,6 +299,7 @@ def copying(
     program: t.Program, copy: Copy, base: str, suffix: str, spell: Spelling
 ) -> tuple[k.Kernel, Launch]:
     """The kernel that copies a tensor, and its launch in front of the nest's own. `suffix`: the end of its name."""
+    assert not isinstance(copy, ComputedCopy), "that is a nest to be lowered"
     if isinstance(copy, TurnedCopy):
         return turning(program, copy, base, suffix, spell)
     names = Names(spell)

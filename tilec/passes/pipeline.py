@@ -39,12 +39,14 @@ from tilec.lazy_dataclass import dataclass
 from tilec.passes import (
     across,
     between,
+    computed,
     copies,
     eliminate_dead,
     even_rounds,
     exchange,
     full_rounds,
     hoist,
+    if_conversion,
     queue,
     reindex,
     retire,
@@ -57,6 +59,7 @@ from tilec.passes import (
     warp_fit,
 )
 from tilec.passes.assign_layouts import Variant
+from tilec.passes.computed import ComputedCopy
 from tilec.passes.lower import lower_nest
 from tilec.passes.lower.names import Spelling
 from tilec.passes.rereads import rereads
@@ -114,6 +117,10 @@ def run(
     written = [("topk", program)] if program is not before else []
     before, program = program, reindex.run(program)
     written += [("reindex", program)] if program is not before else []
+    given_tensors = program.tensors
+    program = computed.split(program)
+    own_temps = program.tensors[len(given_tensors) :]
+    written = written if not own_temps else [("computed", program)]
     general = general and (_in_parts(general[0]), general[1])
     by_size = tuple((_in_parts(other), own) for other, own in by_size)
     check_supported(program)
@@ -216,9 +223,14 @@ def run(
                     if copy not in copying:
                         n = len(copying) + 1
                         last = "_".join(p for p in ("" if n == 1 else str(n), suffix) if p)
-                        first, copying[copy] = copies.copying(program, copy, base, last, spell)
+                        if isinstance(copy, ComputedCopy):
+                            own_program = copy.program
+                            first, copying[copy] = _computing(copy, base, last, spell, target)
+                        else:
+                            own_program = program
+                            first, copying[copy] = copies.copying(program, copy, base, last, spell)
                         kernels.append(first)
-                        programs.append(program)
+                        programs.append(own_program)
                     launch = replace(launch, before=(*launch.before, copying[copy]))
             launches.append(launch)
             own = None if form.program.tiles == program.tiles else form.program.tiles
@@ -248,7 +260,7 @@ def run(
     workspace, total = _workspace(replace(program, tensors=(*program.tensors, *temps)), numeric)
     workspace, spare = copies.with_copies(workspace, total, copied)
     places = {copy.temp: copy.place for group in copied for copy in group.rows}
-    temps = (*temps, *places.values())
+    temps = (*temps, *places.values(), *own_temps)
     return Lowered(
         tuple(kernels),
         TargetPlan(target.arch, tuple(steps)),
@@ -279,6 +291,24 @@ def _lower(form: Form, base: str, suffix: str, spell: Spelling, target: Target) 
     )
 
 
+def _computing(
+    copy: ComputedCopy, base: str, suffix: str, spell: Spelling, target: Target
+) -> tuple[k.Kernel, Launch]:
+    """The kernel that computes an operand ahead, and its launch in front of the nest's own, whose condition asks what this one needs."""
+    form = copy.form
+    assert form is not None
+    name = "_".join(p for p in (base, "kernel_ahead", suffix) if p)
+    kernel = lower_nest(
+        form.program, form.nest, form.axes, form.placement, form.variant, name, f"{base}_ahead_body",
+        spell, target,
+    )  # fmt: skip
+    for run_pass in (across.run, between.run, retire.run, synchronize.run):
+        kernel = run_pass(kernel)
+    _check_shared(kernel, target)
+    launch = _launch(kernel, form.variant, Facts.of(form.program).numeric)
+    return kernel, replace(launch, condition=copy.condition)
+
+
 def _described(*decided: Any) -> Mapping[str, object]:
     """A variant for the manifest, described when somebody asks."""
     from tilec.passes.decisions import describe
@@ -289,7 +319,7 @@ def _described(*decided: Any) -> Mapping[str, object]:
 @remembered
 def _in_parts(program: t.Program) -> t.Program:
     """The program in operations that all passes know."""
-    return reindex.run(topk.run(program))
+    return computed.split(reindex.run(topk.run(program)))
 
 
 def _cleaned(program: t.Program, nest: t.Nest, snapshot: Snapshot = no_snapshot) -> t.Nest:
@@ -306,6 +336,7 @@ def _passed(program: t.Program, nest: t.Nest) -> Mapping[str, t.Nest]:
     found: dict[str, t.Nest] = {}
     for name, run_pass in (
         ("eliminate_dead", eliminate_dead.run),
+        ("if_conversion", if_conversion.run),
         ("hoist", hoist.run),
         ("sink_stores", sink_stores.run),
     ):
@@ -362,6 +393,7 @@ def suits(
 def slots(program: t.Program, target: Target, candidate: Candidate, chained: bool = False) -> int:
     """Slots of rings that every nest with products of warps has room for, as `warp_fit.slots`; `chained`: 0 where there are others than
     those of warps with two blocks of rows."""
+    program = computed.split(program)
     nests = [_cleaned(program, nest) for nest in program.nests]
     if chained and not all(warp_fit.is_twofold(program, n, target, candidate) for n in nests):
         return 0

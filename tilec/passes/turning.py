@@ -22,7 +22,15 @@ from tilec.ir import tile_ir as t
 from tilec.ir import window_ops as w
 from tilec.ir.dtypes import I32, I64, U32, DType
 from tilec.ir.facts import Facts
-from tilec.ir.launch import AllOf, Argument, IntegerArgument, Launch, PointerArgument, product
+from tilec.ir.launch import (
+    AllOf,
+    Argument,
+    IntegerArgument,
+    Launch,
+    LaunchCondition,
+    PointerArgument,
+    product,
+)
 from tilec.ir.symbolic import Sym, Var, ceildiv
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.lower.names import Names, Spelling
@@ -138,6 +146,8 @@ class Turned:
     program: t.Program
     nest: t.Nest
     copies: tuple[TurnedCopy, ...]
+    word: str = "turned"
+    conditions: tuple[LaunchCondition, ...] = ()
 
     @property
     def interleaved(self) -> frozenset[str]:

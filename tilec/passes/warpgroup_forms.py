@@ -1,4 +1,5 @@
-"""The variants of a nest in the form of warpgroups: as it is, or with operands that lie across copied first."""
+"""The variants of a nest in the form of warpgroups: as it is, or with operands that lie across copied, or computed ones
+computed, first."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import replace
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.lazy_dataclass import dataclass
-from tilec.passes import skip_dead, turning
+from tilec.passes import computed, skip_dead, turning, warp_fit
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes, classify
@@ -83,7 +84,32 @@ def _asked(
     if turned is not None:
         shown.append(("turning", replace(turned.program, nests=(turned.nest,))))
         forms, reason = as_it_stands(turned.program, turned.nest, target, candidate, turned, shown)
+    made = None if forms else _ahead(program, nest, target, candidate)
+    if made is not None:
+        shown.append(("computed", replace(made.program, nests=(made.nest,))))
+        forms, other = as_it_stands(made.program, made.nest, target, candidate, made, shown)
+        reason = other if not forms else ""
     return forms, reason, shown
+
+
+def _ahead(
+    program: t.Program, nest: t.Nest, target: Target, candidate: Candidate
+) -> computed.Computed | None:
+    """The nest with operands that are computed ahead, by nests in their fastest variant."""
+    found = computed.ahead(program, nest)
+    if found is None:
+        return None
+    own = replace(candidate, warps=None, stages=None)
+    copies = []
+    for copy in found.copies:
+        (rows,) = copy.program.nests
+        try:
+            (planned, variant), *_ = warp_fit.variants(copy.program, rows, target, own, False)
+        except TileError:
+            return None
+        form = Form(copy.program, planned.nest, planned.axes, planned.placement, variant)
+        copies.append(replace(copy, form=form))
+    return replace(found, copies=tuple(copies))
 
 
 def as_it_stands(
@@ -91,10 +117,10 @@ def as_it_stands(
     nest: t.Nest,
     target: Target,
     candidate: Candidate,
-    turned: turning.Turned | None = None,
+    turned: turning.Turned | computed.Computed | None = None,
     shown: Shown | None = None,
 ) -> tuple[list[Form], str]:
-    """The same of a nest as it stands; `turned`: where operands of it have been. `shown` gets what a snapshot shows."""
+    """The same of a nest as it stands; `turned`: where operands of it have been, or are computed ahead. `shown` gets what a snapshot shows."""
     scheduled = schedule(program, nest)
     program = scheduled.program
     if shown is not None:

@@ -30,6 +30,8 @@ class Rates:
     """how much products of warpgroups reach of large matrices, 0 where there are none: measured on an H200"""
     anywhere_share: float = 0.0
     """the same of products of warps whose operands' rows begin anywhere, so that elements are moved one by one"""
+    computed_share: float = 0.0
+    """the same of products of warps that compute an operand, again for each tile of the other one"""
     unpacked_share: float = 0.0
     """the same of chained products of warps on 8-bit floats, which ptxas widens first"""
 
@@ -47,6 +49,7 @@ RATES: dict[str, Rates] = {
         warp_share=0.643,
         warpgroup_share=0.7,
         anywhere_share=0.07,
+        computed_share=0.17,
         unpacked_share=0.06,
     ),
     "sm_100": Rates({8: 8192, 16: 4096, 32: 2048, 64: 64}, fma64=64),

@@ -10,6 +10,7 @@ from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.symbolic import Apply, Sym, Var, sym_max, sym_min
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import term_axes
+from tilec.passes.index_ranges import range_of
 from tilec.passes.lower.context import Context, converted
 
 
@@ -229,7 +230,7 @@ class AddressBuilder:
                         for part in own:
                             if part is not None:
                                 guards.add(padding(context, part))
-                    conditions = in_range(index, context.index(dim))
+                    conditions = self._in_range(term.index, index, dim)
                     if any(a is not None and a.vectorised for a in own):
                         guards.element += conditions
                         guards.awkward = True
@@ -246,6 +247,17 @@ class AddressBuilder:
             element = k.Apply("offset_add", (element, term_expr), I32)
             vector = k.Apply("offset_add", (vector, term_expr), I32)
         return Address(pointer, element, vector, guards, contiguous and not access.pointwise)
+
+    def _in_range(self, value: t.Value, index: k.Expr, dim: Sym) -> list[k.Expr]:
+        """What is not known of 0 <= index < dim."""
+        context = self.context
+        least, greatest = range_of(value, context.definitions)
+        conditions = in_range(index, context.index(dim))
+        if greatest is not None and context.facts.prove_nonnegative(dim - greatest - 1):
+            conditions.pop()
+        if least is not None and context.facts.prove_nonnegative(least):
+            conditions = [c for c in conditions if not (isinstance(c, k.Apply) and c.op == "ge")]
+        return conditions
 
     def _single(self, term: t.AtSpan, dim: Sym) -> Guards:
         """A span of extent 1: its only coordinate is there or not."""
