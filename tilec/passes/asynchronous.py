@@ -109,6 +109,20 @@ class Asynchronous:
     """registers of a thread as launched: an instruction has no more, whatever `setmaxnreg` moves"""
     interleaved: frozenset[str] = frozenset()
     """tensors whose rows are in the order in which accumulators are left operands of 8 bits"""
+    rows: tuple[Channel, ...] = ()
+    """rows that the producer brings behind an instance's last operand tiles, of those that are loaded `early`"""
+    rows_ahead: bool = False
+    """the consumers read them before the last product is done, not behind it"""
+
+    @property
+    def rings(self) -> tuple[Channel, ...]:
+        """All that the producer fills."""
+        return (*self.channels, *self.rows)
+
+    @property
+    def room(self) -> int:
+        """Registers of a consumer's thread beside accumulators and what waits to leave."""
+        return (self.registers[1] or 255) - self.products.accumulators - ROOM_BESIDES
 
     @property
     def threads(self) -> int:

@@ -107,6 +107,8 @@ def plan_channels(
         load = _load_of(operand)
         if set(map(id, definitions.users[number])) - _reaching(number, definitions, products):
             raise Unsuited("a tile is an operand and read in registers too")
+        if load.out.type.rank != 2:
+            raise Unsuited("an operand is gathered")
         box = load_box(program, load, facts)
         consumed = load.access.terms[(box.row, box.col)[operand.k_axis]]
         extent = load.out.type.axes[operand.k_axis].capacity

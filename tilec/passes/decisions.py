@@ -89,7 +89,9 @@ def describe(
 
 
 def _operand_tile(buffer: PanelBuffer | k.TileBuffer) -> Note:
-    if isinstance(buffer, PanelBuffer):
+    if isinstance(buffer, PanelBuffer) and buffer.rows == 1:
+        placement = "one row"
+    elif isinstance(buffer, PanelBuffer):
         placement = f"panels of {buffer.panel} columns, swizzled"
     else:
         placement = "rows at an odd pitch" if buffer.plain else "swizzled"

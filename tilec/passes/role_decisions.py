@@ -107,6 +107,9 @@ def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
         case a.TileLoad():
             how = f"to registers, `{op.target.name}`: the producer has brought it"
             return {"what": "stage", "how": f"rows of {_shared(op.tile)} {how}"}
+        case a.RowLoad():
+            how = f"to registers, `{op.target.name}`: the producer has brought it"
+            return {"what": "stage", "how": f"row {_shared(op.tile)} {how}"}
         case a.WarpgroupProduct():
             left = "registers" if isinstance(op.a, k.Fragment) else _shared(op.a)
             return {

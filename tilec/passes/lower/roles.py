@@ -40,9 +40,11 @@ def with_roles(
         threads=form.threads + PRODUCERS,
         producers=PRODUCERS,
         arguments=(*roles.maps.values(), *kernel.arguments),
-        panels=(
-            *roles.panels,
-            *([roles.leaving.buffer] if roles.leaving is not None else []),
+        panels=tuple(
+            sorted(
+                (*roles.panels, *([roles.leaving.buffer] if roles.leaving is not None else [])),
+                key=lambda panel: -panel.alignment,
+            )
         ),
         barriers=(*roles.barriers, *exchange),
         cluster=sharing.size if sharing else split.size if split else 1,
