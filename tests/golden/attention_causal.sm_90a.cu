@@ -1305,6 +1305,16 @@ __device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, 
   }
 }
 
+/// Not 0 where one of the two elements of T in a word is an infinity or a NaN: an exponent of ones,
+/// plus its lowest bit, carries into the sign.
+template <class T>
+__device__ __forceinline__ uint32_t unfinite_bits(uint32_t word);
+
+template <>
+[[maybe_unused]] __device__ __forceinline__ uint32_t unfinite_bits<bf16_t>(uint32_t word) {
+  return ((word & 0x7f807f80u) + 0x00800080u) & 0x80008000u;
+}
+
 /// Whether a tile's rows that are not in [begin, end) have an infinity or a NaN. Each warp asks for
 /// itself, all with the same answer.
 template <class T, int kRows, int kCols>
@@ -1314,16 +1324,18 @@ __device__ __forceinline__ bool unfinite_outside(PanelTile<T, kRows, kCols>& til
   constexpr int kChunks = kCols / kChunk;
   const int first = begin < 0 ? 0 : begin < kRows ? begin : kRows;
   const int last = end < first ? first : end < kRows ? end : kRows;
-  bool found = false;
+  uint32_t found = 0;
 #pragma unroll 1
   for (int n = lane_id(); n < (first + kRows - last) * kChunks; n += 32) {
     const int row = n / kChunks < first ? n / kChunks : n / kChunks - first + last;
     const Vector<T, kChunk> chunk = load_vector<16, kChunk>(tile.at(row, n % kChunks * kChunk));
+    uint32_t words[4];
+    memcpy(words, &chunk, 16);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) found = found || !(fabsf(widen(chunk[i])) < INFINITY);
+    for (int i = 0; i < 4; ++i) found |= unfinite_bits<T>(words[i]);
   }
   __syncwarp();  // one lane will say that the tile has been read
-  return any_lane(found);
+  return any_lane(found != 0);
 }
 
 /// The named barrier of the first warpgroup's turn; those of the others follow.
@@ -2821,9 +2833,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
 
       // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
+      const int warp = uniform_int(thread / 32);
       const int o_at0 = b;
       const int o_at1 = h;
-      const int o_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
+      const int o_row = BM * i_tile + warp * 16;
       const int o_col = 0;
       Vector<bf16_t, kWidthT8> o_out[kStepsI][kStepsT8];
       float by_scale[kStepsI];
@@ -2918,15 +2931,14 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
       if (lane_id() == 0) bulk_wait_read<0>();
       __syncwarp();
-      pack_chunk(shared.o_chunks[thread / 32 * 2 + 0], o_out[0], o_out[1]);
-      pack_chunk(shared.o_chunks[thread / 32 * 2 + 1], o_out[0] + 8, o_out[1] + 8);
+      pack_chunk(shared.o_chunks[warp * 2 + 0], o_out[0], o_out[1]);
+      pack_chunk(shared.o_chunks[warp * 2 + 1], o_out[0] + 8, o_out[1] + 8);
       fence_async();
       __syncwarp();
       if (lane_id() == 0) {
-        tensor_store(o_map, shared.o_chunks[thread / 32 * 2 + 0].panel(0, 0), o_col, o_row, o_at1,
+        tensor_store(o_map, shared.o_chunks[warp * 2 + 0].panel(0, 0), o_col, o_row, o_at1, o_at0);
+        tensor_store(o_map, shared.o_chunks[warp * 2 + 1].panel(0, 0), o_col + 64, o_row, o_at1,
             o_at0);
-        tensor_store(o_map, shared.o_chunks[thread / 32 * 2 + 1].panel(0, 0), o_col + 64, o_row,
-            o_at1, o_at0);
         bulk_commit();
       }
       const int i_end = S - BM * i_tile;
