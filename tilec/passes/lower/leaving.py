@@ -159,9 +159,8 @@ class Leaving:
         if not deferred and self.departure.bulk:
             # one lane starts the copies: what is not known to be the same in all takes a loop over those that differ
             self.warp = self._uniform("warp", thread // 32)
-            number = Sym.of(Var(self.warp, "local"))
-            one = self.blocks == 1
-            warp = number * 16 if one else Sym.of(Var(self._uniform("warp_row", warp), "local"))
+            rows = self.warp if self.blocks == 1 else self._uniform("warp_row", warp)
+            warp = Sym.of(Var(rows, "local")) * (16 if self.blocks == 1 else 1)
         down = self.box.col if self.departure.across else self.box.row
         for n, place in enumerate(self.places):
             start = self.box.start[n] + (warp if n == down else 0)

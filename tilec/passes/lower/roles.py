@@ -66,9 +66,7 @@ def _rotated(ops: tuple[k.Op, ...], roles: Roles) -> tuple[k.Op, ...]:
 
 def _ahead(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
     """The consumers' ops, which find the next instance while the last product of one is under way, where registers hold what it takes."""
-    return tuple(
-        finds_ahead(op) if isinstance(op, a.Instances) and op.keep else op for op in ops
-    )
+    return tuple(finds_ahead(op) if isinstance(op, a.Instances) and op.keep else op for op in ops)
 
 
 def finds_ahead(op: a.Instances) -> a.Instances:
