@@ -230,18 +230,37 @@ def drawn_loop(
             f"following = draw_item({tickets.counter});",
             *lines,
         ]
-    ring = tickets.ring
+    wait, told, *given_back = _told(tickets)
+    if op.ahead:
+        first = [wait, told, "int item = uniform_int(told);", *given_back]
+        return [*kept, *first, "while (item >= 0) {", *lines]
     return [
         *kept,
         "for (;;) {",
-        f"barrier_wait(shared.{tickets.full}[{ring}.slot], {ring}.parity);",
-        f"const int told = shared.{tickets.numbers}[{ring}.slot];",
+        wait,
+        told,
         "const int item = uniform_int(told);",
+        *given_back,
+        "if (item < 0) break;",
+        *lines,
+    ]
+
+
+def next_told(tickets: a.Tickets) -> list[str]:
+    """Lines that take the number of the next instance that the role is told."""
+    wait, told, *given_back = _told(tickets, "following")
+    return [wait, told, "item = uniform_int(following);", *given_back]
+
+
+def _told(tickets: a.Tickets, name: str = "told") -> list[str]:
+    """Lines that wait for a number, read it, and give its place back."""
+    ring = tickets.ring
+    return [
+        f"barrier_wait(shared.{tickets.full}[{ring}.slot], {ring}.parity);",
+        f"const int {name} = shared.{tickets.numbers}[{ring}.slot];",
         "__syncwarp();",
         f"if (lane_id() == 0) barrier_arrive(shared.{tickets.free}[{ring}.slot]);",
         f"{ring}.advance();",
-        "if (item < 0) break;",
-        *lines,
     ]
 
 

@@ -345,6 +345,8 @@ class SendChunks(Op):
     rows: RowsAnywhere | None = None
     across: bool = False
     paired: bool = False
+    warp: str = "thread / 32"
+    """the number of the thread's warp, as C++"""
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -385,7 +387,7 @@ class NextUnless(Op):
 
 @dataclass(frozen=True)
 class NextPlace(Op):
-    """Finds the next instance of an uneven grid, of which the loop around is told `ahead`."""
+    """Finds the next instance of an uneven grid, or of those that a role is told, for the loop around, which is `ahead`."""
 
 
 SHARES = "_shares"

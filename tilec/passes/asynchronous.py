@@ -208,13 +208,16 @@ def plan_asynchronous(
     # chunks would take the place of slots of a CTA's own stream, whose copies cover the time that plain stores take
     if not streams or sharing is not None:
         departure = _departure(program, nest, axes, products, definitions, facts)
+    # chunks leave where the wait for a product is left to the next trip
+    bare = not turned and len(channels) == 1 and [len(s.home) for s in channels[0].sites] == [1]
+    bare = bare and running_sum(channels[0].sites[0].home[0], definitions) is not None
     streamed = frozenset(stream.value for stream in streams)
     chunks = 4 * warpgroups * CHUNKS_UNDER_WAY
     if departure is not None and departure.needs:
-        # only some instances have chunks: no ring gives a slot for them
+        # only some instances have chunks, which do not wait for a next one: no ring gives a slot for them
         brought = (*channels, *held)
         slots = [_slots(brought, target, stages, room, streamed) for room in (0, chunks)]
-        departure = departure if slots[0] == slots[1] else None
+        departure = departure if slots[0] == slots[1] and not bare else None
     room = (registers[1] or 255) - products.accumulators - ROOM_BESIDES
     packed = products.accumulators // 2
     # what is loaded early takes the registers of the packed tile that has left by then
@@ -222,17 +225,9 @@ def plan_asynchronous(
         program, nest, axes, placement, products, definitions, min(room, packed)
     )
     if departure is not None:
-        bare = len(channels) == 1 and [len(site.home) for site in channels[0].sites] == [1]
-        # chunks leave where the wait for a product is left to the next trip
-        bare = (
-            bare
-            and not turned
-            and running_sum(channels[0].sites[0].home[0], definitions) is not None
-        )
         # a load behind the last product would find all registers taken: by the accumulators and by what they are packed to
         waiting = products.accumulators * departure.bits // 32
         fits = waiting <= room and not epilogue.late and not departure.across
-        fits = fits and not departure.needs
         departure = replace(departure, deferred=fits and bare)
         if departure.deferred:
             # what was loaded early gives its registers to what is packed, vector by vector
