@@ -218,8 +218,7 @@ class KernelWriter:
         """The function that stores aligned vectors. Where several axes make up the offset the compiler forgets what it is a multiple of,
         and would store them element by element."""
         several = len(self._axes or ()) > 1 and op.count is None
-        operands = self.kernel.tiles or self.kernel.panels
-        return "store_whole" if several and not operands else "store_aligned"
+        return "store_whole" if several else "store_aligned"
 
     def guards(self, guards: tuple[k.Expr, ...]) -> str:
         """A condition, "" for none."""
