@@ -38,7 +38,6 @@ from tilec.toolchain.process import run_tool
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 ARCH = "sm_90"
-UNOPTIMISED = ("-O0",)
 BATCH = 24
 MOST_RUNS = 20
 OUTWARDS = (9, 20)
@@ -411,7 +410,7 @@ class Laboratory:
         return "differs" if failures(findings) else "", traffic
 
     def _library(self, kernels: Sequence[tuple[str, Any]]) -> dict[str, HostKernel]:
-        tools = host_toolchain(UNOPTIMISED)
+        tools = host_toolchain()
         parts = [f'#include "{PRELUDE}"\n#line 1 "mutant.cu"\n']
         for _, kernel in kernels:
             texts = render_kernels([GuardedKernel(kernel, "", self.kernel.program)])
@@ -425,7 +424,7 @@ class Laboratory:
         with tempfile.TemporaryDirectory(prefix="tilec-mutants-") as made:
             folder = Path(made)
             (folder / "kernel.cc").write_text("\n".join(parts), encoding="utf-8")
-            command = [str(tools.compiler.path), *FLAGS, *UNOPTIMISED, f"-I{tools.folder}"]
+            command = [str(tools.compiler.path), *FLAGS, f"-I{tools.folder}"]
             command += ["-shared", "kernel.cc", *tools.objects, "-o", "kernel.so"]
             ran = run_tool(command, cwd=folder)
             if ran.status != 0:
