@@ -19,6 +19,7 @@ from tilec.passes import (
     hoist,
     if_conversion,
     reindex,
+    reload,
     sink_stores,
     skip_dead,
     topk,
@@ -52,6 +53,7 @@ def _passed(program: t.Program, nest: t.Nest) -> Mapping[str, t.Nest]:
         ("eliminate_dead", eliminate_dead.run),
         ("if_conversion", if_conversion.run),
         ("hoist", hoist.run),
+        ("reload", reload.run),
         ("sink_stores", sink_stores.run),
     ):
         nest = found[name] = replace(nest, body=run_pass(nest.body))

@@ -1,6 +1,6 @@
 """All passes, in order, on one screen.
 
-Tile IR   topk · reindex · eliminate_dead · hoist · sink_stores · skip_dead
+Tile IR   topk · reindex · eliminate_dead · hoist · reload · sink_stores · skip_dead
           for warpgroups, and for chained products of warps: schedule (filter_trips · fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
 Kernel IR lower · across · between · retire · synchronize · exchange · queue · slices · tickets
@@ -321,9 +321,10 @@ def suits(
     candidate: Candidate,
     streams: bool = False,
     shared: bool = False,
+    apart: bool = False,
 ) -> bool:
     """Whether every nest with products takes the target's asynchronous form; `streams`: with rings deep enough for operands that are
-    read once; `shared`: CTAs share the consumed axis, or a stream."""
+    read once; `shared`: CTAs share the consumed axis, or a stream; `apart`: warpgroups columns."""
     program = in_parts(program)
     for nest in program.nests:
         if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
@@ -333,6 +334,8 @@ def suits(
                 return False
             form = forms[0].variant.asynchronous
             if shared and (form is None or (form.split is None and form.sharing is None)):
+                return False
+            if apart and (form is None or not form.products.apart):
                 return False
     return True
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
+from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
 from tilec.passes import computed, skip_dead, turning, warp_fit
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
@@ -17,11 +18,14 @@ from tilec.passes.boxes import Unsuited
 from tilec.passes.placement import Placement, place
 from tilec.passes.products import plan_products
 from tilec.passes.schedule import schedule
-from tilec.passes.uses import all_ops
+from tilec.passes.uses import Definitions, all_ops
 from tilec.plan.candidate import Candidate
 from tilec.remembered import remembered
 from tilec.source.diagnostics import TileError
 from tilec.targets.table import Target
+
+ANY_NUMBER = 1 << 20
+"""Of accumulators: how warpgroups share them out is not known where products are planned."""
 
 Snapshot = Callable[[str, object], None]
 """Called with a pass' name and its result."""
@@ -121,7 +125,7 @@ def as_it_stands(
     shown: Shown | None = None,
 ) -> tuple[list[Form], str]:
     """The same of a nest as it stands; `turned`: where operands of it have been, or are computed ahead. `shown` gets what a snapshot shows."""
-    scheduled = schedule(program, nest)
+    scheduled = schedule(program, nest, positive=_brought_sizes(program, nest))
     program = scheduled.program
     if shown is not None:
         shown.append(("schedule", replace(program, nests=(scheduled.nest,))))
@@ -130,7 +134,7 @@ def as_it_stands(
         placement = place(nest)
         chained = (8, 16) if turned is not None else (16,)
         products = plan_products(
-            nest, axes, target, candidate.warps, "auto", scheduled.origin, chained
+            nest, axes, target, candidate.warps, "auto", scheduled.origin, chained, ANY_NUMBER
         )
         assert products is not None
         assignment = AsynchronousAssignment(
@@ -143,3 +147,17 @@ def as_it_stands(
     except TileError as error:
         return [], error.diagnostics[0].message
     return [Form(program, nest, axes, placement, v, scheduled.steps) for v in variants], ""
+
+
+def _brought_sizes(program: t.Program, nest: t.Nest) -> list[Sym]:
+    """The sizes of the tensors that operands are loaded from: a map is of elements that are there, so that none is 0 at a launch."""
+    definitions = Definitions.of(nest.body)
+    found: dict[Sym, None] = {}
+    for op in all_ops(nest.body):
+        for operand in (op.a, op.b) if isinstance(op, t.Dot) else ():
+            inner = definitions.defining.get(operand.id)
+            while isinstance(inner, t.Rearrange):
+                inner = definitions.defining.get(inner.arg.id)
+            if isinstance(inner, t.Load):
+                found |= dict.fromkeys(program.tensor(inner.access.tensor).dims)
+    return list(found)
