@@ -1029,7 +1029,8 @@ __device__ __forceinline__ void registers_take() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(kCount));
 }
 
-/// True in one lane of a warp whose lanes are all here.
+/// True in one lane of a warp whose lanes are all here, the same one each time. What it hands to
+/// bulk copies need not be the same in others.
 [[maybe_unused]] __device__ __forceinline__ bool is_elected() {
   uint32_t elected;
   asm volatile(
@@ -2858,10 +2859,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
 
       // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
-      const int warp = uniform_int(thread / 32);
       const int o_at0 = b;
       const int o_at1 = h;
-      const int o_row = BM * i_tile + warp * 16;
+      const int o_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
       const int o_col = 0;
       Vector<bf16_t, kWidthT8> o_out[kStepsI][kStepsT8];
       float by_scale[kStepsI];
@@ -2954,16 +2954,17 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
       }
-      if (lane_id() == 0) bulk_wait_read<0>();
+      if (is_elected()) bulk_wait_read<0>();
       __syncwarp();
-      pack_chunk(shared.o_chunks[warp * 2 + 0], o_out[0], o_out[1]);
-      pack_chunk(shared.o_chunks[warp * 2 + 1], o_out[0] + 8, o_out[1] + 8);
+      pack_chunk(shared.o_chunks[thread / 32 * 2 + 0], o_out[0], o_out[1]);
+      pack_chunk(shared.o_chunks[thread / 32 * 2 + 1], o_out[0] + 8, o_out[1] + 8);
       fence_async();
       __syncwarp();
-      if (lane_id() == 0) {
-        tensor_store(o_map, shared.o_chunks[warp * 2 + 0].panel(0, 0), o_col, o_row, o_at1, o_at0);
-        tensor_store(o_map, shared.o_chunks[warp * 2 + 1].panel(0, 0), o_col + 64, o_row, o_at1,
+      if (is_elected()) {
+        tensor_store(o_map, shared.o_chunks[thread / 32 * 2 + 0].panel(0, 0), o_col, o_row, o_at1,
             o_at0);
+        tensor_store(o_map, shared.o_chunks[thread / 32 * 2 + 1].panel(0, 0), o_col + 64, o_row,
+            o_at1, o_at0);
         bulk_commit();
       }
       const int i_end = S - BM * i_tile;
@@ -2981,7 +2982,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
     }
     if (warpgroup == 0) named_barrier_sync(kFirstTurn, 256);
-    if (lane_id() == 0) bulk_wait_read<0>();
+    if (is_elected()) bulk_wait_read<0>();
   }
 }
 

@@ -347,8 +347,6 @@ class SendChunks(Op):
     rows: RowsAnywhere | None = None
     across: bool = False
     paired: bool = False
-    warp: str = "thread / 32"
-    """the number of the thread's warp, as C++"""
 
     @property
     def chunks(self) -> tuple[int, ...]:

@@ -53,7 +53,6 @@ class Leaving:
         )
         self.before: list[k.Op] = []
         self.map = ""
-        self.warp = ""
         self.final: k.Op = a.BulkDrain()
         self.rows: a.RowsAnywhere | None = None
         self.places: list[k.Fragment] = []
@@ -103,7 +102,6 @@ class Leaving:
             rows=self.rows,
             across=self.departure.across,
             paired=is_paired(self.down.layout),
-            warp=self.warp or "thread / 32",
             span=self.departure.store.span,
         )
 
@@ -156,11 +154,6 @@ class Leaving:
             rounded_fragment(context, store.value, self.axes, self.fragment, store.span, False)
         thread = Sym.of(Var("thread", "local"))
         warp = thread // 128 * (64 * self.blocks) + thread % 128 // 32 * 16
-        if not deferred and self.departure.bulk:
-            # one lane starts the copies: what is not known to be the same in all takes a loop over those that differ
-            self.warp = self._uniform("warp", thread // 32)
-            rows = self.warp if self.blocks == 1 else self._uniform("warp_row", warp)
-            warp = Sym.of(Var(rows, "local")) * (16 if self.blocks == 1 else 1)
         down = self.box.col if self.departure.across else self.box.row
         for n, place in enumerate(self.places):
             start = self.box.start[n] + (warp if n == down else 0)
@@ -192,14 +185,6 @@ class Leaving:
                     )
                 context.out.append(self.chunks(only=sent))
             context.prepared = None
-
-    def _uniform(self, name: str, value: Sym) -> str:
-        """A variable with what is the same in all lanes of a warp."""
-        context = self.context
-        name = context.names.unique(name)
-        same = k.Apply("uniform_int", (k.Index(value, I32),), I32)
-        context.out.append(k.Let(name, I32, same, span=self.departure.store.span))
-        return name
 
     def _parts(self, number: int) -> tuple[k.Part, ...]:
         """The steps of a chunk along rows and columns."""
