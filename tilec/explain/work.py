@@ -256,7 +256,8 @@ class Counter:
                 macs = 64 * op.blocks * op.columns * op.k_extent * (self.whole / 128)
                 bits = self.bits[op.b.buffer]
                 self._multiply(macs, bits, work, place, sustained_share(self.arch, bits))
-                work.asynchronous += macs * place.threads / self.whole / self.rates.tensor[bits]
+                if bits in self.rates.sustained:  # what others take was not measured
+                    work.asynchronous += macs * place.threads / self.whole / self.rates.tensor[bits]
             case a.TensorCopy():
                 self._brought(op, op.coordinates, work)
             case a.SendChunks():
