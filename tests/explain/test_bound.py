@@ -100,19 +100,22 @@ kernel one[BC = 1024](x: f32[N]) -> y: f32[N]:
 
 
 @pytest.mark.parametrize(
-    ("expression", "fma", "mufu"),
+    ("expression", "fma", "mufu", "alu"),
     [
-        ("v", 0, 0),
-        ("v + 1.0", 1, 0),
-        ("v * 2.0 + 1.0", 1, 0),
-        ("v * 2.0 * 3.0", 2, 0),
-        ("exp2(v)", 0, 1),
-        ("exp(v)", 1, 1),
-        ("maximum(v, 0.0)", 0, 0),
-        ("rsqrt(v) + sqrt(v)", 2, 2),
+        ("v", 0, 0, 0),
+        ("v + 1.0", 1, 0, 0),
+        ("v * 2.0 + 1.0", 1, 0, 0),
+        ("v * 2.0 * 3.0", 2, 0, 0),
+        ("exp2(v)", 0, 1, 0),
+        ("exp(v)", 1, 1, 0),
+        ("maximum(v, 0.0) + 1.0", 1, 0, 1),
+        ("where(v < 2.0, v, 1.0)", 0, 0, 1),
+        ("rsqrt(v) + sqrt(v)", 2, 2, 0),
     ],
 )
-def test_operations_of_an_element(expression: str, fma: int, mufu: int, tmp_path: Path) -> None:
+def test_operations_of_an_element(
+    expression: str, fma: int, mufu: int, alu: int, tmp_path: Path
+) -> None:
     path = tmp_path / f"one_{abs(hash(expression))}.tile"
     path.write_text(PROGRAM.format(expression))
     kernel = best(str(path), "one", "sm_90")
@@ -120,6 +123,7 @@ def test_operations_of_an_element(expression: str, fma: int, mufu: int, tmp_path
     elements = 1024 * kernel.batch
     assert clocks["FMA"] == fma * elements / 128
     assert clocks["MUFU"] == mufu * elements / 16
+    assert clocks["issue"] == (fma + alu) * elements / 128
     assert clocks["memory"] > 2 * 4 * elements / 64
 
 
