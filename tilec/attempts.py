@@ -77,6 +77,7 @@ def chosen_attempts(
         TABLE_BITS,
         consumed_axis,
         few_rows,
+        is_busy_chain,
         is_narrow_chain,
         warp_tiles,
     )
@@ -95,6 +96,7 @@ def chosen_attempts(
     if consumed is not None and consumed[1] != TABLE_BITS:
         scaled = {consumed[0]: TABLE_BITS / consumed[1]}
     narrow = [Attempt(x) for x in target.narrow_chain_tiles if is_narrow_chain(program)]
+    narrow += [Attempt(x) for x in target.busy_chain_tiles if is_busy_chain(program)]
     if not few and not ranked and not scaled and not narrow:
         return []
     rest = [a for a in table_attempts(arch) if not a.warps]

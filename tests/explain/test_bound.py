@@ -10,8 +10,11 @@ from tests.explain.compiled import best
 from tilec.explain.bound import ENGINES, Bound, bounds
 from tilec.ir import kernel_ir as k
 from tilec.targets.devices import REPRESENTATIVES
-from tilec.targets.rates import RATES, clock_gigahertz
+from tilec.targets.rates import RATES, bound_gigahertz, clock_gigahertz
 from tilec.targets.table import TARGETS
+
+SUSTAINED = RATES["sm_90a"].sustained[16]
+THROUGH_CACHE = RATES["sm_90a"].cache_bytes
 
 
 def loop(kernel: k.Kernel, arch: str, name: str) -> Bound:
@@ -26,12 +29,15 @@ def instance(kernel: k.Kernel, arch: str) -> Bound:
 def test_a_product_on_warpgroups_is_bound_by_the_tensor_cores() -> None:
     kernel = best("gemm", "gemm_nn", "sm_90a", BM="128", BN="256", BK="64")
     bound = loop(kernel, "sm_90a", "k_tile")
-    # 2048 multiply-adds a clock; of b each CTA of a cluster of two brings half; 64 bytes a clock
-    assert bound.clocks["tensor"] == 128 * 256 * 64 / 2048
-    assert bound.clocks["memory"] == (128 * 64 * 2 + 64 * 256 * 2 / 2) / 64
+    # 2048 multiply-adds a clock, of which power leaves SUSTAINED; of b each CTA of a cluster of two brings half
+    assert bound.clocks["tensor"] == pytest.approx(128 * 256 * 64 / 2048 / SUSTAINED)
+    assert bound.clocks["memory"] == (128 * 64 * 2 + 64 * 256 * 2 / 2) / THROUGH_CACHE
     assert bound.limit == "tensor"
-    assert bound.at_most == "989 TFLOP/s on H200"
+    peak = 2 * 2048 * 132 * 1.98 * SUSTAINED / 1e3
+    assert bound.at_most == f"{peak:.0f} TFLOP/s on H200"
     assert bound.clocks["MUFU"] == bound.clocks["FMA"] == 0
+    # products alone take a part of what is started
+    assert 0 < bound.clocks["issue"] < 128 * 256 * 64 / 2048
 
 
 def test_the_same_product_on_warps() -> None:
@@ -50,13 +56,17 @@ def test_the_same_product_on_warps() -> None:
 def test_attention(depth: str) -> None:
     kernel = best("attention", "attention", "sm_90a", D=depth, BM="128", BN="128")
     bound = loop(kernel, "sm_90a", "j_tile")
-    assert bound.clocks["tensor"] == 2 * 128 * 128 * int(depth) / 2048
+    products = 2 * 128 * 128 * int(depth) / 2048
+    assert bound.clocks["tensor"] == pytest.approx(products / SUSTAINED)
     # an exponential for each score, and none for rows, whose references rarely move
     assert bound.clocks["MUFU"] == 128 * 128 / 16
-    assert bound.clocks["memory"] == 2 * 128 * int(depth) * 2 / 64
+    assert bound.clocks["memory"] == 2 * 128 * int(depth) * 2 / THROUGH_CACHE
     # at least: a multiply-add in front of the exponential, and the sum
     assert bound.clocks["FMA"] >= 2 * 128 * 128 / 128
     assert bound.clocks["FMA"] < 1.1 * 2 * 128 * 128 / 128 + 32
+    # those, a conversion for two weights, and what the products take
+    started = bound.clocks["issue"] - RATES["sm_90a"].product_issue * products
+    assert started == pytest.approx(bound.clocks["FMA"] + 128 * 128 / 2 / 128, abs=8)
     assert bound.limit == "tensor"
 
 
@@ -66,7 +76,7 @@ def test_rows_are_bound_by_memory(arch: str) -> None:
     bound = instance(kernel, arch)
     columns = kernel.axes[0].layout.capacity
     device = REPRESENTATIVES[arch]
-    clock = clock_gigahertz(arch)
+    clock = bound_gigahertz(arch)
     assert clock is not None
     moved = 2 * 2 * columns * kernel.batch
     assert bound.clocks["memory"] == pytest.approx(
@@ -90,19 +100,22 @@ kernel one[BC = 1024](x: f32[N]) -> y: f32[N]:
 
 
 @pytest.mark.parametrize(
-    ("expression", "fma", "mufu"),
+    ("expression", "fma", "mufu", "alu"),
     [
-        ("v", 0, 0),
-        ("v + 1.0", 1, 0),
-        ("v * 2.0 + 1.0", 1, 0),
-        ("v * 2.0 * 3.0", 2, 0),
-        ("exp2(v)", 0, 1),
-        ("exp(v)", 1, 1),
-        ("maximum(v, 0.0)", 0, 0),
-        ("rsqrt(v) + sqrt(v)", 2, 2),
+        ("v", 0, 0, 0),
+        ("v + 1.0", 1, 0, 0),
+        ("v * 2.0 + 1.0", 1, 0, 0),
+        ("v * 2.0 * 3.0", 2, 0, 0),
+        ("exp2(v)", 0, 1, 0),
+        ("exp(v)", 1, 1, 0),
+        ("maximum(v, 0.0) + 1.0", 1, 0, 1),
+        ("where(v < 2.0, v, 1.0)", 0, 0, 1),
+        ("rsqrt(v) + sqrt(v)", 2, 2, 0),
     ],
 )
-def test_operations_of_an_element(expression: str, fma: int, mufu: int, tmp_path: Path) -> None:
+def test_operations_of_an_element(
+    expression: str, fma: int, mufu: int, alu: int, tmp_path: Path
+) -> None:
     path = tmp_path / f"one_{abs(hash(expression))}.tile"
     path.write_text(PROGRAM.format(expression))
     kernel = best(str(path), "one", "sm_90")
@@ -110,6 +123,7 @@ def test_operations_of_an_element(expression: str, fma: int, mufu: int, tmp_path
     elements = 1024 * kernel.batch
     assert clocks["FMA"] == fma * elements / 128
     assert clocks["MUFU"] == mufu * elements / 16
+    assert clocks["issue"] == (fma + alu) * elements / 128
     assert clocks["memory"] > 2 * 4 * elements / 64
 
 
@@ -137,9 +151,9 @@ def test_what_neighbours_read_too_does_not_come_from_the_dram() -> None:
     window = best("attention_variants", "sliding_window", "sm_90a")
     keys = loop(window, "sm_90a", "j_tile")
     constants = dict(window.constants)
-    assert keys.clocks["memory"] == 2 * constants["BN"] * 128 * 2 / 64
+    assert keys.clocks["memory"] == 2 * constants["BN"] * 128 * 2 / THROUGH_CACHE
     grouped = best("attention", "attention", "sm_90a", G="4")
-    assert loop(grouped, "sm_90a", "j_tile").clocks["memory"] == 2 * 128 * 128 * 2 / 64
+    assert loop(grouped, "sm_90a", "j_tile").clocks["memory"] == 2 * 128 * 128 * 2 / THROUGH_CACHE
 
 
 def test_keys_of_one_sequence_come_from_the_dram() -> None:
@@ -154,6 +168,7 @@ def test_f8_of_warps_is_multiplied_as_16_bits_on_hopper() -> None:
     bound = loop(kernel, "sm_90", "k_tile")
     constants = dict(kernel.constants)
     macs = constants["BM"] * constants["BN"] * constants["BK"]
-    assert bound.clocks["tensor"] == pytest.approx(macs / (2048 * 0.643))
+    sheet = clock_gigahertz("sm_90") / bound_gigahertz("sm_90")
+    assert bound.clocks["tensor"] == pytest.approx(macs / (2048 * 0.643) / sheet)
     ada = best("quantised", "gemm_fp8_blocks", "sm_89")
     assert loop(ada, "sm_89", "k_tile").clocks["tensor"] == macs / 1024

@@ -9,6 +9,7 @@ import pytest
 from tilec.compiled import CompiledFile
 from tilec.compiler import compile_file
 from tilec.source.diagnostics import TileError
+from tilec.targets.table import TARGETS
 
 WIDE = """import std.softmax
 kernel k[DK = 576, DV = 512, BM = auto, BN = auto](q: bf16[S, DK], kv: bf16[N, DK], scale: f32) -> o: bf16[S, DV]:
@@ -74,3 +75,14 @@ COLUMNS = """kernel k[D = 128, BM = auto, BN = auto](q: bf16[S, D], k: bf16[N, D
 def test_rings_leave_room_for_what_reductions_need(tmp_path: Path) -> None:
     (kernel,) = compiled(tmp_path, COLUMNS, "sm_90a").kernels
     assert all(one.shared_bytes <= 232448 for one in kernel.lowered["sm_90a"])
+
+
+@pytest.mark.parametrize(("name", "busy"), [("soft_cap", True), ("biased", False)])
+def test_more_warpgroups_where_scores_take_long(name: str, busy: bool) -> None:
+    forms = Path(__file__).parents[2] / "bench" / "attention_forms.tile"
+    found = compile_file(str(forms), kernel=name, archs=("sm_90a",), stop="kernel-ir")
+    tiles = dict(found.kernel(name).lowered["sm_90a"][0].constants)
+    target = TARGETS["sm_90a"]
+    tables = target.busy_chain_tiles if busy else target.product_tiles
+    assert (tiles["BM"], tiles["BN"]) in {sizes[:2] for sizes in tables}
+    assert ((tiles["BM"], tiles["BN"]) in {x[:2] for x in target.product_tiles}) is not busy

@@ -1,15 +1,17 @@
 """The least time that a loop of a kernel can take: what each engine of an SM has to do in one trip, and which of them takes longest.
 
 Counted is what one CTA does in one trip of a loop, or once for an instance outside of all loops, in clocks of an SM that it has
-for itself:
+for itself, at the highest clock of the device:
 
-    tensor   multiply-adds of products
+    tensor   multiply-adds of products; those of warpgroups at the rate that power allows for good, where that was measured
     MUFU     exponentials, logarithms, roots, reciprocals
     FMA      additions, multiplications and multiply-adds of floats; a product that is added at once is one of them
+    issue    those of FMA with minima, maxima, choices and conversions, of which a quarter of an SM starts one for a warp in a clock, and
+             what products of warpgroups take of that
     memory   bytes through the L2 cache; those that no other instance asks for at the rate of the DRAM
 
-Comparisons, selections, conversions, integers, shuffles and shared memory are not counted, and engines are taken to overlap
-perfectly: a kernel cannot be faster, and may be slower.
+Comparisons, integers, shuffles and shared memory are not counted, and engines are taken to overlap perfectly: a kernel cannot be
+faster, and may be slower.
 """
 
 from __future__ import annotations
@@ -20,10 +22,12 @@ from tilec.explain.work import Work, scopes
 from tilec.ir import kernel_ir as k
 from tilec.source.text import NOWHERE, Span
 from tilec.targets.devices import REPRESENTATIVES
-from tilec.targets.rates import RATES, clock_gigahertz, dram_bytes
+from tilec.targets.rates import RATES, bound_gigahertz
 
-ENGINES = ("tensor", "MUFU", "FMA", "memory")
+ENGINES = ("tensor", "MUFU", "FMA", "issue", "memory")
 """In the order in which they are named where several take equally long."""
+LANES = 128
+"""Of the instructions that an SM starts in a clock."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +60,25 @@ def bounds(kernel: k.Kernel, arch: str) -> list[Bound]:
     ]
 
 
-def _bound(scope: k.Loop | k.TileLoop | None, work: Work, arch: str) -> Bound:
-    rates, dram = RATES[arch], dram_bytes(arch)
-    through_cache = (work.own + work.common) / rates.l2_bytes
-    clocks = {
+def engine_clocks(work: Work, arch: str, moved: float = 0.0) -> dict[str, float]:
+    """Clocks of an SM at the device's highest clock by engine; `moved`: bytes that come from or go to the DRAM in any case."""
+    rates, device, clock = RATES[arch], REPRESENTATIVES.get(arch), bound_gigahertz(arch)
+    dram = 0.0
+    if device is not None and clock is not None:
+        dram = max(work.own, moved) * clock * device.multiprocessors / device.dram_gigabytes
+    started = (work.fma + work.fma64 + work.alu) / LANES
+    through = (work.own + work.common) / max(rates.l2_bytes, rates.cache_bytes)
+    return {
         "tensor": work.macs,
         "MUFU": work.mufu / rates.mufu,
         "FMA": work.fma / rates.fma + work.fma64 / rates.fma64,
-        "memory": max(through_cache, work.own / dram if dram else 0.0),
+        "issue": rates.product_issue * work.asynchronous + started,
+        "memory": max(through, dram),
     }
+
+
+def _bound(scope: k.Loop | k.TileLoop | None, work: Work, arch: str) -> Bound:
+    clocks = engine_clocks(work, arch)
     name = ""
     if isinstance(scope, k.Loop):
         name = scope.name
@@ -75,7 +89,7 @@ def _bound(scope: k.Loop | k.TileLoop | None, work: Work, arch: str) -> Bound:
 
 
 def _at_most(work: Work, clocks: float, arch: str) -> str:
-    device, clock = REPRESENTATIVES.get(arch), clock_gigahertz(arch)
+    device, clock = REPRESENTATIVES.get(arch), bound_gigahertz(arch)
     if device is None or clock is None or not clocks:
         return ""
     each = clock * device.multiprocessors / clocks

@@ -9,12 +9,13 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from tilec.explain.bound import engine_clocks
 from tilec.explain.walk import leaves
-from tilec.explain.work import Counter, Scope, count
+from tilec.explain.work import COUNTED, Counter, Scope, Work, count
 from tilec.ir import kernel_ir as k
 from tilec.ir.symbolic import Sym, Var
 from tilec.targets.devices import REPRESENTATIVES
-from tilec.targets.rates import RATES, clock_gigahertz, dram_bytes
+from tilec.targets.rates import bound_gigahertz
 
 MOST_POINTS = 1 << 16
 """Combinations of the grid's digits that are evaluated: more are not."""
@@ -56,8 +57,8 @@ def total(
 ) -> Total | None:
     """Of one launch with these dims, strides and scalars, whose arguments are `moved_bytes`, each read or written once. None where trips
     or branches hang on loaded values, where the grid is too large to be looked at, or where there is no representative device."""
-    device, clock, dram = REPRESENTATIVES.get(arch), clock_gigahertz(arch), dram_bytes(arch)
-    if device is None or clock is None or dram is None:
+    device, clock = REPRESENTATIVES.get(arch), bound_gigahertz(arch)
+    if device is None or clock is None:
         return None
     counter = count(kernel, arch)
     if counter.filtered:
@@ -66,20 +67,14 @@ def total(
         times = _Trips(kernel, counter, sizes).all()
     except (KeyError, OverflowError):
         return None
-    rates = RATES[arch]
-    clocks = dict.fromkeys(("tensor", "MUFU", "FMA", "memory"), 0.0)
-    own = through = flops = 0.0
+    whole = Work()
     for (_, work), often in zip(counter.found, times, strict=True):
-        clocks["tensor"] += often * work.macs
-        clocks["MUFU"] += often * work.mufu / rates.mufu
-        clocks["FMA"] += often * (work.fma / rates.fma + work.fma64 / rates.fma64)
-        own += often * work.own
-        through += often * (work.own + work.common)
-        flops += often * work.flops
+        for name in COUNTED:
+            setattr(whole, name, getattr(whole, name) + often * getattr(work, name))
     # what several instances read comes from the DRAM once, at least
-    clocks["memory"] = max(through / rates.l2_bytes, max(own, moved_bytes) / dram)
+    clocks = engine_clocks(whole, arch, moved_bytes)
     each = device.multiprocessors * clock * 1e3
-    return Total({n: c / each for n, c in clocks.items()}, flops, device.name)
+    return Total({n: c / each for n, c in clocks.items()}, whole.flops, device.name)
 
 
 class _Trips:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TypeAlias
 
 from tilec.explain.addresses import Addresses, Traffic
@@ -19,7 +19,7 @@ from tilec.ir.kernel_walking import follows
 from tilec.ir.kernel_wmma import WmmaProduct
 from tilec.ir.shares import AddShare
 from tilec.source.text import NOWHERE
-from tilec.targets.rates import RATES, function_cost
+from tilec.targets.rates import RATES, function_cost, sheet_share, sustained_share
 from tilec.targets.table import TARGETS
 
 Scope: TypeAlias = "k.Loop | k.TileLoop | None"
@@ -28,17 +28,26 @@ Scope: TypeAlias = "k.Loop | k.TileLoop | None"
 
 @dataclass
 class Work:
-    """What a CTA does in a trip. `macs`: clocks of the tensor cores by themselves; `mufu`, `fma`, `fma64`: operations of all
-    threads; `own`, `common`: bytes that no other instance, or several, ask for; `traffic`: bytes by tensor, and in what pieces."""
+    """What a CTA does in a trip. `macs`: clocks that the tensor cores take for good, `asynchronous`: those of products of warpgroups at full rate;
+    `mufu`, `fma`, `fma64`, `alu`: operations of all threads; `own`, `common`: bytes that no other instance, or several, ask for;
+    `traffic`: bytes by tensor, and in what pieces."""
 
     macs: float = 0.0
+    asynchronous: float = 0.0
     flops: float = 0.0
     mufu: float = 0.0
     fma: float = 0.0
     fma64: float = 0.0
+    alu: float = 0.0
     own: float = 0.0
     common: float = 0.0
     traffic: list[Traffic] = field(default_factory=list)
+    computed: set[k.Expr] = field(default_factory=set)
+    """sums and products: what is written twice is computed once"""
+
+
+COUNTED = tuple(f.name for f in fields(Work) if f.type == "float")
+"""What is added up."""
 
 
 def scopes(kernel: k.Kernel, arch: str) -> list[tuple[Scope, Work]]:
@@ -56,12 +65,13 @@ def count(kernel: k.Kernel, arch: str) -> Counter:
 @dataclass(frozen=True)
 class _Place:
     """Where an operation stands: the loop whose trip it belongs to, how many threads do it together (times what is written several
-    times), the axes that are walked around it with their steps, and whether each element is walked."""
+    times), the axes that are walked around it with their steps, whether each element is walked, and whether parts of the axes are."""
 
     scope: Scope
     threads: float
     axes: tuple[tuple[k.LoopAxis, float], ...] = ()
     elements: bool = False
+    parts: bool = False
 
     def times(self, along: frozenset[str] | None = None) -> float:
         """How often all threads together do what depends on the axes named `along`, None: on all of them."""
@@ -78,7 +88,7 @@ class Counter:
 
     def __init__(self, kernel: k.Kernel, arch: str) -> None:
         self.kernel = kernel
-        self.rates = RATES[arch]
+        self.arch, self.rates = arch, RATES[arch]
         self.found: list[tuple[Scope, Work]] = [(None, Work())]
         self.around: dict[int, Scope] = {}
         self.values: dict[str, k.Expr] = {}
@@ -154,7 +164,8 @@ class Counter:
             part = op.part(axis)
             held = part.count if part else axis.layout.steps
             walked.append((axis, 1 if axis.layout.streams else held))
-        inner = replace(place, axes=(*place.axes, *walked))
+        parts = place.parts or any(op.part(axis) is not None for axis in op.axes)
+        inner = replace(place, axes=(*place.axes, *walked), parts=parts)
         if any(axis.layout.streams for axis in op.axes):
             self.open(op, place.scope)
             inner = replace(inner, scope=op)
@@ -228,17 +239,26 @@ class Counter:
                 fused = isinstance(op.value, k.Apply) and op.value.op == "mul"
                 if op.op in ("sum", "prod") and op.target.rep.is_float and not fused:
                     self._arithmetic(op.target.rep.bits, place.times(), work)
+                if op.op in ("max", "min") and op.target.rep.is_float:
+                    work.alu += place.times()
+            case k.AccumulateVector():
+                work.alu += replace(place, elements=True).times()
+            case k.WidenVector() | k.ConvertVector():
+                self._converted(op, work, place)
             case k.Product():
                 self._product(op, op.k_extent, work, place)
             case ProductStep():
                 self._product(op.product, op.product.k_step, work, place, op.share)
             case WmmaProduct():
                 macs = 256 * op.sums.rows * op.sums.cols * op.k_extent * (self.whole / 32)
-                share = self.rates.warp_share
+                share = self.rates.warp_share * sheet_share(self.arch)
                 self._multiply(macs, self.bits[op.b.buffer], work, place, share)
             case a.WarpgroupProduct():
                 macs = 64 * op.blocks * op.columns * op.k_extent * (self.whole / 128)
-                self._multiply(macs, self.bits[op.b.buffer], work, place, 1.0)
+                bits = self.bits[op.b.buffer]
+                self._multiply(macs, bits, work, place, sustained_share(self.arch, bits))
+                if bits in self.rates.sustained:  # what others take was not measured
+                    work.asynchronous += macs * place.threads / self.whole / self.rates.tensor[bits]
             case a.TensorCopy():
                 self._brought(op, op.coordinates, work)
             case a.SendChunks():
@@ -285,7 +305,8 @@ class Counter:
     ) -> None:
         """A product of warps over `extent` elements of the consumed axis, of a share of its columns."""
         macs = 16 * op.row_tiles * 8 * op.col_tiles * extent * (self.whole / 32) * share
-        self._multiply(macs, self.bits[op.b.buffer], work, place, self.rates.warp_share)
+        share = self.rates.warp_share * sheet_share(self.arch)
+        self._multiply(macs, self.bits[op.b.buffer], work, place, share)
 
     def _multiply(self, macs: float, bits: int, work: Work, place: _Place, share: float) -> None:
         times = place.threads / self.whole
@@ -303,6 +324,16 @@ class Counter:
         else:
             work.fma += times
 
+    @staticmethod
+    def _converted(op: k.WidenVector | k.ConvertVector, work: Work, place: _Place) -> None:
+        """Pairs of floats become a word of two halves by one instruction, and each half a float by one."""
+        narrow, wide = op.source.rep.bits, op.target.rep.bits
+        if isinstance(op, k.ConvertVector):
+            narrow, wide = wide, narrow
+        if (narrow, wide) == (16, 32) and op.source.rep.is_float and op.target.rep.is_float:
+            times = replace(place, elements=True).times()
+            work.alu += times / 2 if isinstance(op, k.ConvertVector) else times
+
     def _expression(self, expr: k.Expr, work: Work, place: _Place, fused: bool = False) -> None:
         """Operations of an expression; `fused`: it is a product that is added at once."""
         match expr:
@@ -315,7 +346,16 @@ class Counter:
                     work.fma += cost[1] * times
                     work.fma64 += cost[2] * times
                 elif expr.op in ("add", "sub", "mul", "fma") and expr.rep.is_float and not fused:
+                    if expr in work.computed and not place.parts:
+                        return
+                    work.computed.add(expr)
                     self._arithmetic(expr.rep.bits, times, work)
+                elif expr.op in ("max", "min") and expr.rep.is_float:
+                    work.alu += times
+                elif expr.op == "where" and expr.rep.is_float:
+                    # what is computed for one side alone can be predicated in place of being chosen
+                    computed = any(isinstance(arg, k.Apply) for arg in expr.args[1:])
+                    work.alu += 0 if computed else times
                 added = expr.op in ("add", "sub") and expr.rep.is_float
                 for arg in expr.args:
                     product = added and isinstance(arg, k.Apply) and arg.op == "mul"
@@ -430,12 +470,12 @@ def _vector(fragment: k.Fragment | None, bits: int, aligned: bool) -> tuple[int,
 
 
 def _weight(work: Work) -> float:
-    return work.macs + work.mufu + work.fma + work.fma64 + work.own + work.common
+    return work.macs + work.mufu + work.fma + work.fma64 + work.alu + work.own + work.common
 
 
 def _copied(work: Work) -> Work:
     """A copy."""
-    return replace(work, traffic=list(work.traffic))
+    return replace(work, traffic=list(work.traffic), computed=set(work.computed))
 
 
 def _restore(work: Work, saved: Work) -> None:

@@ -24,7 +24,7 @@ from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
-from tilec.passes.placement import from_memory
+from tilec.passes.placement import COSTS, from_memory
 from tilec.passes.swap import WARPGROUP_ROWS
 from tilec.passes.uses import Definitions, all_ops, running_sum
 from tilec.plan.candidate import Candidate
@@ -38,6 +38,8 @@ TABLE_BITS = 16
 """Of the elements that tables of tile sizes count."""
 LEAST_ROWS = 8
 """The narrowest product."""
+BUSY_ABOVE = 16
+"""Issue slots of an element between two products: a softmax has 5, with a mask or a bias 6, with ALiBi 7, with a soft cap 18."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,32 @@ def is_narrow_chain(program: t.Program) -> bool:
             if not from_memory(op.a, definitions):
                 return True
     return False
+
+
+def is_busy_chain(program: t.Program) -> bool:
+    """Whether what a loop computes of one product's elements for the next one takes so long that the tensor cores wait: more warpgroups, with
+    fewer elements each, have something to start more often."""
+    return any(
+        _cost_between(op) > BUSY_ABOVE
+        for nest in program.nests
+        for op in all_ops(nest.body)
+        if isinstance(op, t.For)
+    )
+
+
+def _cost_between(loop: t.For) -> int:
+    """Issue slots of what a loop with several products computes of each element of the first one, 0 for other loops."""
+    dots = [op for op in loop.body.ops if isinstance(op, t.Dot)]
+    if len(dots) < 2:
+        return 0
+    reached = {dots[0].out.id}
+    cost = 0
+    for op in loop.body.ops:
+        if isinstance(op, t.Elementwise) and reached & {a.id for a in op.args}:
+            reached.add(op.out.id)
+            if op.out.type.rank == 2:
+                cost += COSTS.get(op.op, 1)
+    return cost
 
 
 def consumed_axis(program: t.Program) -> tuple[str, int] | None:

@@ -2,13 +2,13 @@
 
 Sources: CUDA C++ Programming Guide, "Arithmetic Instructions" (MUFU, FMA); NVIDIA's architecture white papers and data sheets of the
 devices in `devices.py` (dense products with 32-bit accumulators; the L2 cache gives each SM up to 64 bytes a clock, the A100 5120
-bytes in all).
+bytes in all). What warpgroups have on an H200 was measured by `bench/engine_rates.py` (bench/results/engine_rates.json).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilec.targets.devices import REPRESENTATIVES
 
@@ -34,6 +34,15 @@ class Rates:
     """the same of products of warps that compute an operand, again for each tile of the other one"""
     unpacked_share: float = 0.0
     """the same of chained products of warps on 8-bit floats, which ptxas widens first"""
+    sustained: Mapping[int, float] = field(default_factory=dict)
+    """how much of the tensor rate at the device's highest clock products of warpgroups reach for good, by the bits of an operand: random
+    operands take so much power that the clock falls, to 1.6 of 1.98 GHz on an H200, where 16-bit ones had 858 to 894 TFLOP/s. Absent
+    where it was not measured"""
+    product_issue: float = 0.0
+    """how much of what a quarter of an SM starts in a clock products of warpgroups take, 0 where it was not measured: with the tensor cores
+    at their full rate multiply-adds reach 0.42 a clock of 0.98, and with those at theirs nothing is left of the products"""
+    cache_bytes: float = 0.0
+    """the most that bulk copies brought into an SM where many read the same, 0 where that was not measured"""
 
 
 RATES: dict[str, Rates] = {
@@ -51,6 +60,9 @@ RATES: dict[str, Rates] = {
         anywhere_share=0.07,
         computed_share=0.17,
         unpacked_share=0.06,
+        sustained={16: 0.84},
+        product_issue=0.575,
+        cache_bytes=92.5,
     ),
     "sm_100": Rates({8: 8192, 16: 4096, 32: 2048, 64: 64}, fma64=64),
     "sm_103": Rates({8: 8192, 16: 4096, 32: 2048}),
@@ -66,6 +78,23 @@ def clock_gigahertz(arch: str) -> float | None:
         return None
     flops = 2 * RATES[arch].tensor[16] * device.multiprocessors
     return device.tensor_teraflops * 1e3 / flops
+
+
+def bound_gigahertz(arch: str) -> float | None:
+    """The highest clock that the representative device has, which bounds are told in; None where there is no such device."""
+    device = REPRESENTATIVES.get(arch)
+    return (device and device.boost_gigahertz) or clock_gigahertz(arch)
+
+
+def sheet_share(arch: str) -> float:
+    """How much of the tensor rate at its highest clock the representative device has by its data sheet."""
+    clock, highest = clock_gigahertz(arch), bound_gigahertz(arch)
+    return clock / highest if clock and highest else 1.0
+
+
+def sustained_share(arch: str, bits: int) -> float:
+    """How much of that rate products of warpgroups on operands of `bits` bits have at most."""
+    return RATES[arch].sustained.get(bits, sheet_share(arch))
 
 
 def dram_bytes(arch: str) -> float | None:
@@ -155,7 +184,8 @@ FUNCTIONS: dict[tuple[str, str], tuple[int, int, int]] = {
     ("divisor_scale", "fast"): (0, 0, 0),
     ("divisor_reciprocal", "fast"): (1, 1, 0),
     ("tanh", "half"): (1, 0, 0),
-    ("tanh", "fast"): (2, 3, 0),
+    ("tanh", "fast"): (0, 3, 0),
+    ("tanh_near", "fast"): (0, 6, 0),
     ("sigmoid", "half"): (1, 2, 0),
     ("sigmoid", "fast"): (2, 6, 0),
     ("erf", "fast"): (1, 9, 0),

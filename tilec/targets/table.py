@@ -84,6 +84,8 @@ class Target:
     """the same, tried before `product_tiles`, where accumulators are left operands of 8 bits: more warpgroups have less to hold each"""
     apart_product_tiles: tuple[tuple[int, ...], ...] = ()
     """the same, tried last, for forms in which warpgroups with the same rows share out columns"""
+    busy_chain_tiles: tuple[tuple[int, ...], ...] = ()
+    """the same, where chained products have much to compute between them"""
     own_pointers: bool = True
     """a pointer for each thread and operand of a product's copies: fewer instructions, two registers each"""
     product_registers_besides: int = 64
@@ -212,7 +214,7 @@ TARGETS: dict[str, Target] = {
         Target("sm_89", 89, own_pointers=False, threads_per_sm=1536, blocks_per_sm=24, features=_BASE | {"f8_cvt"}, products=_SM89, vector_atomics=_PACKED_ATOMICS),
         Target("sm_90", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS, products=_SM90, vector_atomics=_VECTOR_ATOMICS),
         Target("sm_90a", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472,
-               product_tiles=WARPGROUP_TILES, apart_product_tiles=APART_TILES, uneven_product_tiles=((256, 64, 64),), narrow_chain_tiles=((192, 128, 64), (192, 96, 64)), role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160), 4: (32, 112)}, cluster_size=2,
+               product_tiles=WARPGROUP_TILES, apart_product_tiles=APART_TILES, uneven_product_tiles=((256, 64, 64),), narrow_chain_tiles=((192, 128, 64), (192, 96, 64)), busy_chain_tiles=((192, 128, 64), (192, 64, 64)), role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160), 4: (32, 112)}, cluster_size=2,
                stream_tiles=((64, 128), (64, 64)), shared_stream_tiles=((128, 64),), paired_stream_tiles=((128, 64),), wide_stream_tiles=((256, 64),), even_tiles=((192, 160, 64), (128, 192, 64), (128, 128, 64)),
                bytes_under_way=80 << 10, evict_first_below=200 << 20,
                features=_ROWS | {"wgmma", "setmaxnreg"}, products=_SM90A, vector_atomics=_VECTOR_ATOMICS),
