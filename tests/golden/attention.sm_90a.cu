@@ -1657,6 +1657,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
       }
       wgmma_commit();
+      const bool le = in_bits <= 0.5f;
+      const float unseen = le ? 3.4028234663852886e+38f : NAN;
       Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       wgmma_wait<0>();
       settle(product);
@@ -1903,7 +1905,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const float m_new = max_nan(-INFINITY, max_tile[i_step]);
         const bool near = abs_of(m_new) <= far_from;
-        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
       }
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
@@ -2186,7 +2188,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+                ? unseen : NAN;
           }
 
           // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
@@ -2512,7 +2515,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+                ? unseen : NAN;
           }
 
           // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
@@ -2880,6 +2884,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
       }
       wgmma_commit();
+      const bool le = in_bits <= 0.5f;
+      const float unseen = le ? 3.4028234663852886e+38f : NAN;
       Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       wgmma_wait<0>();
       settle(product);
@@ -3126,7 +3132,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const float m_new = max_nan(-INFINITY, max_tile[i_step]);
         const bool near = abs_of(m_new) <= far_from;
-        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
       }
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
@@ -3409,7 +3415,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+                ? unseen : NAN;
           }
 
           // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
@@ -3735,7 +3742,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+                ? unseen : NAN;
           }
 
           // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]

@@ -1851,6 +1851,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
       }
       wgmma_commit();
+      const bool le = in_bits <= 0.5f;
+      const float unseen = le ? 3.4028234663852886e+38f : NAN;
 
       // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
       Vector<float, kWidthJ> s_3[kStepsI][kStepsJ];
@@ -2102,7 +2104,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const float m_new = max_nan(-INFINITY, max_s[i_step]);
         const bool near = abs_of(m_new) <= far_from;
-        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
       }
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
@@ -2390,7 +2392,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_s_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+                ? unseen : NAN;
           }
 
           // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
@@ -2716,7 +2719,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_s_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+                ? unseen : NAN;
           }
 
           // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
@@ -3111,6 +3115,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
       }
       wgmma_commit();
+      const bool le = in_bits <= 0.5f;
+      const float unseen = le ? 3.4028234663852886e+38f : NAN;
 
       // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
       Vector<float, kWidthJ> s_3[kStepsI][kStepsJ];
@@ -3362,7 +3368,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const float m_new = max_nan(-INFINITY, max_s[i_step]);
         const bool near = abs_of(m_new) <= far_from;
-        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
       }
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
@@ -3650,7 +3656,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_s_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+                ? unseen : NAN;
           }
 
           // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
@@ -3976,7 +3983,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_s_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+                ? unseen : NAN;
           }
 
           // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
