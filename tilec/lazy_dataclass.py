@@ -1,9 +1,9 @@
 """Dataclasses whose methods are written when they are first called.
 
 `dataclasses.dataclass` compiles up to six functions for each class at its definition, 0.4 ms a class; for the 300 that a
-compilation imports that is longer than the compilation. Here `dataclasses` collects the fields alone, and `__init__`,
-`__eq__` and `__hash__` are stand-ins that write the function and take its place; most are never called. To type checkers, to
-`fields`, `replace` and `is_dataclass`, and to whoever uses the classes, they are dataclasses.
+compilation imports that is longer than the compilation. Here `dataclasses` collects the fields alone, and that when
+somebody asks for them; `__init__`, `__eq__` and `__hash__` are stand-ins that write the function and take its place; most are
+never called. To type checkers, to `fields`, `replace` and `is_dataclass`, and to whoever uses the classes, they are dataclasses.
 """
 
 from __future__ import annotations
@@ -14,6 +14,27 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
     import dataclasses
+    from _thread import RLock
+
+    _COLLECTED = ("__dataclass_fields__", "__dataclass_params__", "__match_args__")
+    _collecting = RLock()
+
+    class _Collected:
+        """One of these attributes of a class, until somebody asks for one of them."""
+
+        def __init__(self, cls, name, kw_only):
+            self.cls, self.name, self.kw_only = cls, name, kw_only
+
+        def __get__(self, instance, owner=None):
+            cls, name = self.cls, self.name
+            with _collecting:
+                if cls.__dict__.get(name) is self:
+                    for other in _COLLECTED:
+                        delattr(cls, other)
+                    dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=self.kw_only)(
+                        cls
+                    )
+            return cls.__dict__[name]
 
     def dataclass(
         cls=None, /, *, frozen=False, eq=True, order=False, kw_only=False, init=True, repr=True
@@ -35,7 +56,8 @@ else:
         if own.get("__doc__") is None:
             # `dataclasses` would describe the signature of an `__init__` that is not there yet
             cls.__doc__ = cls.__name__
-        cls = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+        for name in _COLLECTED:
+            setattr(cls, name, _Collected(cls, name, kw_only))
         methods = {"__init__": _init}
         if eq:
             methods["__eq__"] = _eq

@@ -400,6 +400,19 @@ struct UnevenPlace {
 };
 //@ end
 
+//@ primitive section_place needs UnevenPlace
+/// The instance `number` of those of a loop whose later trips take longer, for each of `others`:
+/// these are taken `size` at a time, the longest trips of a section first.
+[[maybe_unused]] __device__ __forceinline__ UnevenPlace section_place(int number, int trips,
+                                                                      int others, int size) {
+  const int section = number / (size * trips);
+  const int first = section * size;
+  const int within = number - first * trips;
+  const int count = others - first < size ? others - first : size;
+  return UnevenPlace{trips - 1 - within / count, first + within % count};
+}
+//@ end
+
 //@ primitive uneven_place needs UnevenPlace UnevenShares IntDivisor take_digit uneven_few
 /// The instance at place `turn` of a worker, or at the next one that has any; its trip is -1 behind
 /// the last, so that all have about the same to do. Where the others are few, they are taken in

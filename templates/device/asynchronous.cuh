@@ -356,6 +356,18 @@ struct alignas(1024) PanelTile {
 };
 //@ end
 
+//@ primitive RowTile
+/// kCols elements of one row, where a bulk copy may write them.
+template <class T, int kColCount>
+struct alignas(128) RowTile {
+  static constexpr int kCols = kColCount;
+  T storage[kCols];
+
+  /// The place of an element.
+  __device__ __forceinline__ T* at(int col) { return &storage[col]; }
+};
+//@ end
+
 //@ primitive k_major_descriptor needs PanelTile shared_address includes <cstdint>
 /// What wgmma is told of an operand whose columns are consumed: from (row, col) on. Bits 0-13
 /// address / 16, 16-29 unused here, 32-45 the bytes of 8 rows / 16, 62-63 the swizzle.
@@ -575,6 +587,24 @@ __device__ __forceinline__ void load_rows(Vector<T, 2> (&top)[kPairs],
 }
 //@ end
 
+//@ primitive load_row needs RowTile Vector ldmatrix_x4 bitcast lane_id renew includes <cstdint>
+/// A tile of one row as accumulators of wgmma lie: in pairs of columns, the same in each row. Each
+/// matrix has one row eight times. The place is not kept for the next instance's row.
+template <class T, int kCols, int kPairs>
+__device__ __forceinline__ void load_row(Vector<T, 2> (&row)[kPairs], RowTile<T, kCols>& tile) {
+  static_assert(sizeof(T) == 2 && kPairs % 4 == 0 && kPairs * 8 <= kCols, "whole matrices");
+  int col = lane_id() / 8 * 8;
+  renew(col);
+#pragma unroll
+  for (int n = 0; n < kPairs; n += 4) {
+    uint32_t r[4];
+    ldmatrix_x4(r, tile.at(col + n * 8));
+#pragma unroll
+    for (int e = 0; e < 4; ++e) row[n + e] = bitcast<Vector<T, 2>>(r[e]);
+  }
+}
+//@ end
+
 //@ primitive tensor_prefetch includes <cuda.h>
 /// Fetches a tensor map ahead of its first use.
 [[maybe_unused]] __device__ __forceinline__ void tensor_prefetch(const CUtensorMap& map) {
@@ -611,6 +641,20 @@ __device__ __forceinline__ void load_rows(Vector<T, 2> (&top)[kPairs],
                :
                : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
                : "memory");
+}
+//@ end
+
+//@ primitive tensor_load_row needs SharedBarrier shared_address includes <cstdint> <cuda.h>
+/// Starts the copy of a box of a map with one dimension, from x on, to shared memory; its bytes
+/// count towards `landed`. Places outside the tensor become zero.
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_row(void* to, const CUtensorMap& map,
+                                                                 SharedBarrier& landed, int x) {
+  asm volatile(
+      "cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3}], [%2];"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "r"(x)
+      : "memory");
 }
 //@ end
 
@@ -1212,8 +1256,29 @@ __device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, 
 }
 //@ end
 
-//@ primitive unfinite_outside needs PanelTile Vector load_vector widen any_lane lane_id
-//@ includes <cmath>
+//@ primitive unfinite_bits includes <cstdint>
+/// Not 0 where one of the two elements of T in a word is an infinity or a NaN: an exponent of ones,
+/// plus its lowest bit, carries into the sign.
+template <class T>
+__device__ __forceinline__ uint32_t unfinite_bits(uint32_t word);
+//@ end
+
+//@ primitive unfinite_bits_bf16 extends unfinite_bits with bf16_t includes <cstdint>
+template <>
+[[maybe_unused]] __device__ __forceinline__ uint32_t unfinite_bits<bf16_t>(uint32_t word) {
+  return ((word & 0x7f807f80u) + 0x00800080u) & 0x80008000u;
+}
+//@ end
+
+//@ primitive unfinite_bits_f16 extends unfinite_bits with f16_t includes <cstdint>
+template <>
+[[maybe_unused]] __device__ __forceinline__ uint32_t unfinite_bits<f16_t>(uint32_t word) {
+  return ((word & 0x7c007c00u) + 0x04000400u) & 0x80008000u;
+}
+//@ end
+
+//@ primitive unfinite_outside needs PanelTile Vector load_vector unfinite_bits any_lane lane_id
+//@ includes <cstdint> <cstring>
 /// Whether a tile's rows that are not in [begin, end) have an infinity or a NaN. Each warp asks for
 /// itself, all with the same answer.
 template <class T, int kRows, int kCols>
@@ -1223,16 +1288,18 @@ __device__ __forceinline__ bool unfinite_outside(PanelTile<T, kRows, kCols>& til
   constexpr int kChunks = kCols / kChunk;
   const int first = begin < 0 ? 0 : begin < kRows ? begin : kRows;
   const int last = end < first ? first : end < kRows ? end : kRows;
-  bool found = false;
+  uint32_t found = 0;
 #pragma unroll 1
   for (int n = lane_id(); n < (first + kRows - last) * kChunks; n += 32) {
     const int row = n / kChunks < first ? n / kChunks : n / kChunks - first + last;
     const Vector<T, kChunk> chunk = load_vector<16, kChunk>(tile.at(row, n % kChunks * kChunk));
+    uint32_t words[4];
+    memcpy(words, &chunk, 16);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) found = found || !(fabsf(widen(chunk[i])) < INFINITY);
+    for (int i = 0; i < 4; ++i) found |= unfinite_bits<T>(words[i]);
   }
   __syncwarp();  // one lane will say that the tile has been read
-  return any_lane(found);
+  return any_lane(found != 0);
 }
 //@ end
 

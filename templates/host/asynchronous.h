@@ -230,6 +230,20 @@ struct alignas(1024) PanelTile {
 };
 //@ end
 
+//@ primitive RowTile needs SharedPointer
+template <class T, int kColCount>
+struct alignas(128) RowTile {
+  static constexpr int kCols = kColCount;
+  unsigned char storage[sizeof(T) * kCols];
+
+  SharedPointer<T> at(int col, int line = __builtin_LINE()) const {
+    const int64_t begin = tilec_host::shared_offset(storage), size = sizeof(T) * kCols;
+    const int64_t place = col >= 0 && col < kCols ? int64_t(col) * int64_t(sizeof(T)) : size;
+    return SharedPointer<T>{{begin + place, begin, begin + size, line}};
+  }
+};
+//@ end
+
 //@ primitive store_pair needs SharedPointer Vector store_vector
 template <class T>
 inline void store_pair(const SharedPointer<T>& p, T x, T y, int line = __builtin_LINE()) {
@@ -268,6 +282,15 @@ inline void tensor_ahead(const CUtensorMap& map, int, int, int, int, int,
                          Line line = Line(__builtin_LINE())) {
   tilec_host::note(line.at);
   tilec_host::check_map(map.map);
+}
+//@ end
+
+//@ primitive tensor_load_row needs SharedBarrier shared_place Line
+template <class Pointer>
+inline void tensor_load_row(const Pointer& to, const CUtensorMap& map, SharedBarrier& landed,
+                            int x, Line line = Line(__builtin_LINE())) {
+  tilec_host::note(line.at);
+  tilec_host::bulk_load(shared_place(to, line.at), map.map, &landed, 0, &x, 1);
 }
 //@ end
 

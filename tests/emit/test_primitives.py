@@ -276,7 +276,7 @@ extern "C" __global__ void shared_out(const Vector<bf16_t, 8>* wide, const Vecto
   for (int n = 0; n < 8; ++n) flags[8 * thread + n] = blocks[n];
   const uint32_t columns = columns_upto(thread) & columns_from(thread - 9);
   flags[thread][0] = has_column(columns, thread % 32);
-  flags[thread][1] = drawn_section(132, thread, 6) > 1;
+  flags[thread][1] = drawn_section(132, thread, 6) > 1 || unfinite_bits<f16_t>(columns) != 0;
 }
 """
 """Atoms of tensor cores that no driver and no golden kernel uses; what they compute is tested on the emulator."""

@@ -59,7 +59,7 @@ class Program:
 
     def contracted(self) -> EmulatedModule:
         """The kernels with products joined with sums to multiply-adds, as nvcc does where it can."""
-        tools = host_toolchain(("-ffp-contract=fast", "-mfma", "-fexpensive-optimizations"))
+        tools = host_toolchain(("-O1", "-ffp-contract=fast", "-mfma", "-fexpensive-optimizations"))
         kernels = {
             low.name: build_kernel(self.file.cu, low.name, "contracted.cu", tools, default_cache())
             for low in self.kernel.lowered[self.arch]

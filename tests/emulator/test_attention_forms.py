@@ -195,6 +195,10 @@ def test_dead_tiles_are_left_at_once() -> None:
     assert sum(isinstance(op, a.NextUnless) for op in ops(roles.producer)) == 1
     assert sum(isinstance(op, a.TellInstance) for op in ops(roles.producer)) == 2
     assert not any(isinstance(op, a.NextUnless) for op in ops(roles.consumer))
+    # who is told asks for the next number behind the last product of an instance
+    (walk,) = [op for op in roles.consumer if isinstance(op, a.Instances)]
+    kinds = [type(op) for op in walk.body if isinstance(op, a.WarpgroupCommit | a.NextPlace)]
+    assert walk.ahead and kinds[-2:] == [a.WarpgroupCommit, a.NextPlace]
     # the longest first, by CTAs that stay
     assert [d.backwards for d in low.grid] == [True, False, False]
     assert not any(d.uneven for d in low.grid)
@@ -228,20 +232,27 @@ def test_trips_inside_of_what_memory_says_have_no_masks() -> None:
     whole, edges = (x for x in loops if any(isinstance(y, a.WarpgroupProduct) for y in x.body))
     masked = [sum("where" in repr(op) for op in ops(loop.body)) for loop in (whole, edges)]
     assert masked[0] < masked[1]
+    # the tile in front of the loop passes by the sequence's mask where it begins inside, and by the diagonal's as well
+    (walk,) = [op for op in roles.consumer if isinstance(op, a.Instances)]
+    asked = [op for op in walk.body if isinstance(op, k.IfUniform)]
+    nested = [x for op in asked for x in op.then if isinstance(x, k.IfUniform)]
+    assert [("where" in repr(x.then), "where" in repr(x.otherwise)) for x in nested] == [
+        (False, True)
+    ]
     # a sequence that begins in front of the tensor, and one that ends behind it: what is outside is absent
     numbers = {"TOTAL": 200, "H": 1, "NSEQ1": 4, "longest": 200, "scale": 0.125}
     ran = program.run(numbers, lengths(-70, 66, 130, 300), checked=False)  # type: ignore[arg-type]
     assert ran.launched[-1] == "packed_kernel"
 
 
-@pytest.mark.parametrize("last", [np.inf, np.nan])
-def test_what_is_no_number_behind_a_tile_stays_there(last: float) -> None:
+@pytest.mark.parametrize(("last", "column"), [(-np.inf, 8), (np.nan, 31)])
+def test_what_is_no_number_behind_a_tile_stays_there(last: float, column: int) -> None:
     program = Program(FORMS, "window", INDEXED["window"])
     (low, *_) = program.kernel.lowered["sm_90a"]
     assert any(isinstance(op, a.ClearEdges) and op.beside_zeros for op in ops(low.body))
 
     def change(arrays: Arrays) -> None:
-        arrays["v"][:, :, 128:, ::3] = last
+        arrays["v"][:, :, 128:, column] = last
 
     numbers = {"B": 1, "H": 1, "S": 140, "scale": 0.125}
     ran = program.run(numbers, change, checked=False)

@@ -36,7 +36,6 @@ from tilec.toolchain.process import run_tool
 ARCH = "sm_90"
 ASYNCHRONOUS = "sm_90a"
 """Programs with products are compiled for it too, and compared where one of their kernels has roles."""
-UNOPTIMISED = ("-O0",)
 """The kernels run once: building them costs more."""
 MOST_SCALARS = 200000
 """Of the product of dims and tile sizes, up to which plain loops run a call."""
@@ -170,7 +169,7 @@ def _build(
 
 
 def _library(compiled: Sequence[_Compiled], stem: Path) -> dict[Path, dict[str, HostKernel]]:
-    tools = host_toolchain(UNOPTIMISED)
+    tools = host_toolchain()
     forms = {form: None for one in compiled for form in forms_of(one.file.cu)}
     parts = [f'#include "{PRELUDE}"\n', *map(product_text, forms)]
     entries: dict[Path, list[str]] = {}
@@ -196,7 +195,6 @@ def _library(compiled: Sequence[_Compiled], stem: Path) -> dict[Path, dict[str, 
     command = [
         str(tools.compiler.path),
         *FLAGS,
-        *UNOPTIMISED,
         f"-I{tools.folder}",
         "-shared",
         str(source),

@@ -609,6 +609,29 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
   store_vector<alignof(T)>(p, v);
 }
 
+/// The same in stores of 16 or 8 bytes even where the compiler does not see what the address is a
+/// multiple of: a number of 128 bits, or a double, is nothing that it would split.
+template <class T, int N>
+__device__ __forceinline__ void store_whole(T* p, const Vector<T, N>& v) {
+  constexpr int kBytes = sizeof(Vector<T, N>);
+  if constexpr (kBytes == 8) {
+    int words[2];
+    memcpy(words, &v, 8);
+    *reinterpret_cast<double*>(p) = __hiloint2double(words[1], words[0]);
+  } else if constexpr (kBytes % 16 != 0) {
+    store_aligned(p, v);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kBytes / 16; ++i) {
+      uint32_t words[4];
+      memcpy(words, reinterpret_cast<const unsigned char*>(&v) + 16 * i, 16);
+      const uint64_t low = uint64_t{words[1]} << 32 | words[0];
+      const uint64_t high = uint64_t{words[3]} << 32 | words[2];
+      reinterpret_cast<unsigned __int128*>(p)[i] = static_cast<unsigned __int128>(high) << 64 | low;
+    }
+  }
+}
+
 /// One element to global memory.
 template <class T>
 __device__ __forceinline__ void store_element(T* p, T x) {
@@ -3087,7 +3110,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           o_out[i_step][4 * t6_line_step + 1], o_out[i_step][4 * t6_line_step + 2], o_out[i_step][4
           * t6_line_step + 3]);
       if (i_at < q_row_end) {
-        store_aligned(o_at + int64_t{i_at} * 128 + t6_line_at, o_line);
+        store_whole(o_at + int64_t{i_at} * 128 + t6_line_at, o_line);
       }
     }
   }

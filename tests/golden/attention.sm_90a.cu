@@ -2599,9 +2599,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
 
       // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
+      const int warp = uniform_int(thread / 32);
       const int o_at0 = b;
       const int o_at1 = h;
-      const int o_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
+      const int o_row = BM * i_tile + warp * 16;
       const int o_col = 0;
       Vector<bf16_t, kWidthT6> o_out[kStepsI][kStepsT6];
       float by_scale[kStepsI];
@@ -2693,15 +2694,14 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
       if (lane_id() == 0) bulk_wait_read<0>();
       __syncwarp();
-      pack_chunk(shared.o_chunks[thread / 32 * 2 + 0], o_out[0], o_out[1]);
-      pack_chunk(shared.o_chunks[thread / 32 * 2 + 1], o_out[0] + 8, o_out[1] + 8);
+      pack_chunk(shared.o_chunks[warp * 2 + 0], o_out[0], o_out[1]);
+      pack_chunk(shared.o_chunks[warp * 2 + 1], o_out[0] + 8, o_out[1] + 8);
       fence_async();
       __syncwarp();
       if (lane_id() == 0) {
-        tensor_store(o_map, shared.o_chunks[thread / 32 * 2 + 0].panel(0, 0), o_col, o_row, o_at1,
+        tensor_store(o_map, shared.o_chunks[warp * 2 + 0].panel(0, 0), o_col, o_row, o_at1, o_at0);
+        tensor_store(o_map, shared.o_chunks[warp * 2 + 1].panel(0, 0), o_col + 64, o_row, o_at1,
             o_at0);
-        tensor_store(o_map, shared.o_chunks[thread / 32 * 2 + 1].panel(0, 0), o_col + 64, o_row,
-            o_at1, o_at0);
         bulk_commit();
       }
       const int i_end = S - BM * i_tile;

@@ -508,6 +508,17 @@ struct UnevenPlace {
   int other;
 };
 
+/// The instance `number` of those of a loop whose later trips take longer, for each of `others`:
+/// these are taken `size` at a time, the longest trips of a section first.
+[[maybe_unused]] __device__ __forceinline__ UnevenPlace section_place(int number, int trips,
+                                                                      int others, int size) {
+  const int section = number / (size * trips);
+  const int first = section * size;
+  const int within = number - first * trips;
+  const int count = others - first < size ? others - first : size;
+  return UnevenPlace{trips - 1 - within / count, first + within % count};
+}
+
 /// The instance at place `turn` of a worker, or at the next one that has any; its trip is -1 behind
 /// the last, so that all have about the same to do. Where the others are few, they are taken in
 /// sections, of each the longest trips first, dealt to and fro. Where they are many, workers side
@@ -1305,6 +1316,16 @@ __device__ __forceinline__ void clear_outside(PanelTile<T, kRows, kCols>& tile, 
   }
 }
 
+/// Not 0 where one of the two elements of T in a word is an infinity or a NaN: an exponent of ones,
+/// plus its lowest bit, carries into the sign.
+template <class T>
+__device__ __forceinline__ uint32_t unfinite_bits(uint32_t word);
+
+template <>
+[[maybe_unused]] __device__ __forceinline__ uint32_t unfinite_bits<bf16_t>(uint32_t word) {
+  return ((word & 0x7f807f80u) + 0x00800080u) & 0x80008000u;
+}
+
 /// Whether a tile's rows that are not in [begin, end) have an infinity or a NaN. Each warp asks for
 /// itself, all with the same answer.
 template <class T, int kRows, int kCols>
@@ -1314,16 +1335,18 @@ __device__ __forceinline__ bool unfinite_outside(PanelTile<T, kRows, kCols>& til
   constexpr int kChunks = kCols / kChunk;
   const int first = begin < 0 ? 0 : begin < kRows ? begin : kRows;
   const int last = end < first ? first : end < kRows ? end : kRows;
-  bool found = false;
+  uint32_t found = 0;
 #pragma unroll 1
   for (int n = lane_id(); n < (first + kRows - last) * kChunks; n += 32) {
     const int row = n / kChunks < first ? n / kChunks : n / kChunks - first + last;
     const Vector<T, kChunk> chunk = load_vector<16, kChunk>(tile.at(row, n % kChunks * kChunk));
+    uint32_t words[4];
+    memcpy(words, &chunk, 16);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) found = found || !(fabsf(widen(chunk[i])) < INFINITY);
+    for (int i = 0; i < 4; ++i) found |= unfinite_bits<T>(words[i]);
   }
   __syncwarp();  // one lane will say that the tile has been read
-  return any_lane(found);
+  return any_lane(found != 0);
 }
 
 /// The named barrier of the first warpgroup's turn; those of the others follow.
@@ -1455,6 +1478,13 @@ __device__ __forceinline__ void wgmma_m64n128k16_bf16_registers(
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded down, 0 where b is 0.
+[[maybe_unused]] inline int64_t host_floor_div(int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  const int64_t q = a / b;
+  return q - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+}
+
 /// Whether a size of about `estimate` does not fit; then `end` is the nearer end of int64_t. A
 /// double near 2^63 is off by less than 2^12, and the margin here is 2^51.
 [[maybe_unused]] inline bool host_saturated(double estimate, int64_t* end) {
@@ -1469,6 +1499,13 @@ __device__ __forceinline__ void wgmma_m64n128k16_bf16_registers(
   int64_t end = 0;
   const double estimate = static_cast<double>(a) * static_cast<double>(b);
   return host_saturated(estimate, &end) ? end : a * b;
+}
+
+/// a + b, saturating.
+[[maybe_unused]] inline int64_t host_plus(int64_t a, int64_t b) {
+  int64_t end = 0;
+  const double estimate = static_cast<double>(a) + static_cast<double>(b);
+  return host_saturated(estimate, &end) ? end : a + b;
 }
 
 /// A number that a sentence mentions.
@@ -2825,9 +2862,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
 
       // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
+      const int warp = uniform_int(thread / 32);
       const int o_at0 = b;
       const int o_at1 = h;
-      const int o_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
+      const int o_row = BM * i_tile + warp * 16;
       const int o_col = 0;
       Vector<bf16_t, kWidthT8> o_out[kStepsI][kStepsT8];
       float by_scale[kStepsI];
@@ -2922,15 +2960,14 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
       if (lane_id() == 0) bulk_wait_read<0>();
       __syncwarp();
-      pack_chunk(shared.o_chunks[thread / 32 * 2 + 0], o_out[0], o_out[1]);
-      pack_chunk(shared.o_chunks[thread / 32 * 2 + 1], o_out[0] + 8, o_out[1] + 8);
+      pack_chunk(shared.o_chunks[warp * 2 + 0], o_out[0], o_out[1]);
+      pack_chunk(shared.o_chunks[warp * 2 + 1], o_out[0] + 8, o_out[1] + 8);
       fence_async();
       __syncwarp();
       if (lane_id() == 0) {
-        tensor_store(o_map, shared.o_chunks[thread / 32 * 2 + 0].panel(0, 0), o_col, o_row, o_at1,
+        tensor_store(o_map, shared.o_chunks[warp * 2 + 0].panel(0, 0), o_col, o_row, o_at1, o_at0);
+        tensor_store(o_map, shared.o_chunks[warp * 2 + 1].panel(0, 0), o_col + 64, o_row, o_at1,
             o_at0);
-        tensor_store(o_map, shared.o_chunks[thread / 32 * 2 + 1].panel(0, 0), o_col + 64, o_row,
-            o_at1, o_at0);
         bulk_commit();
       }
       const int i_end = S - BM * i_tile;
@@ -4154,7 +4191,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
 __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
     const bf16_t* __restrict__ k, const bf16_t* __restrict__ v, bf16_t* __restrict__ o,
-    float* __restrict__ lse, int B, int H, int S, int T, float scale) {
+    float* __restrict__ lse, int B, int H, int S, int T, int i_section, float scale) {
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int kStepsJ = 16;
@@ -4194,8 +4231,9 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = ceil_div(S, BM) - 1 - instance % ceil_div(S, BM);
-  instance /= ceil_div(S, BM);
+  const UnevenPlace place = section_place(instance, ceil_div(S, BM), B * H, i_section);
+  const int i_tile = place.trip;
+  instance = place.other;
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -4772,8 +4810,8 @@ attention_kernel_any_out(const __grid_constant__ CUtensorMap q_map,
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 attention_kernel_any(const bf16_t* __restrict__ q, const bf16_t* __restrict__ k,
     const bf16_t* __restrict__ v, bf16_t* __restrict__ o, float* __restrict__ lse, int B, int H,
-    int S, int T, float scale) {
-  attention_body_3(q, k, v, o, lse, B, H, S, T, scale);
+    int S, int T, int i_section, float scale) {
+  attention_body_3(q, k, v, o, lse, B, H, S, T, i_section, scale);
 }
 
 // kernel end
@@ -4878,7 +4916,9 @@ extern "C" cudaError_t attention(const void* q, const void* k, const void* v, vo
       status = host_launch(attention_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
           + 127) / 128), 256, 229376}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o),
-          lse, B, H, S, T, scale);
+          lse, B, H, S, T, static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(264, (int64_t{S}
+          + 127) / 128), 1)), 1)), 1)), scale);
     }
   }
   return status;

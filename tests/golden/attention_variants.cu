@@ -405,6 +405,23 @@ __device__ __forceinline__ auto floor_div(T a, U b) -> decltype(true ? T() : U()
   return quotient - down > 0.5 ? down + 1.0 : down;
 }
 
+/// A trip of the uneven loop, and which of the others it belongs to.
+struct UnevenPlace {
+  int trip;
+  int other;
+};
+
+/// The instance `number` of those of a loop whose later trips take longer, for each of `others`:
+/// these are taken `size` at a time, the longest trips of a section first.
+[[maybe_unused]] __device__ __forceinline__ UnevenPlace section_place(int number, int trips,
+                                                                      int others, int size) {
+  const int section = number / (size * trips);
+  const int first = section * size;
+  const int within = number - first * trips;
+  const int count = others - first < size ? others - first : size;
+  return UnevenPlace{trips - 1 - within / count, first + within % count};
+}
+
 /// x/y within 2 ulp.
 [[maybe_unused]] __device__ __forceinline__ float div_fast(float x, float y) {
   return divide_full(x, y);
@@ -662,6 +679,29 @@ __device__ __forceinline__ void store_aligned(T* p, const Vector<T, N>& v) {
 template <class T, int N>
 __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
   store_vector<alignof(T)>(p, v);
+}
+
+/// The same in stores of 16 or 8 bytes even where the compiler does not see what the address is a
+/// multiple of: a number of 128 bits, or a double, is nothing that it would split.
+template <class T, int N>
+__device__ __forceinline__ void store_whole(T* p, const Vector<T, N>& v) {
+  constexpr int kBytes = sizeof(Vector<T, N>);
+  if constexpr (kBytes == 8) {
+    int words[2];
+    memcpy(words, &v, 8);
+    *reinterpret_cast<double*>(p) = __hiloint2double(words[1], words[0]);
+  } else if constexpr (kBytes % 16 != 0) {
+    store_aligned(p, v);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kBytes / 16; ++i) {
+      uint32_t words[4];
+      memcpy(words, reinterpret_cast<const unsigned char*>(&v) + 16 * i, 16);
+      const uint64_t low = uint64_t{words[1]} << 32 | words[0];
+      const uint64_t high = uint64_t{words[3]} << 32 | words[2];
+      reinterpret_cast<unsigned __int128*>(p)[i] = static_cast<unsigned __int128>(high) << 64 | low;
+    }
+  }
 }
 
 /// One element of global memory.
@@ -1029,7 +1069,7 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
 // kernel begin
 __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q,
     const bf16_t* __restrict__ k, const bf16_t* __restrict__ v, bf16_t* __restrict__ o, int B,
-    int H, int S, float scale) {
+    int H, int S, int i_section, float scale) {
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int kStepsJ = 16;
@@ -1071,8 +1111,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = ceil_div(S, BM) - 1 - instance % ceil_div(S, BM);
-  instance /= ceil_div(S, BM);
+  const UnevenPlace place = section_place(instance, ceil_div(S, BM), B * H, i_section);
+  const int i_tile = place.trip;
+  instance = place.other;
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -4566,7 +4607,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           o_out[i_step][4 * t10_line_step + 1], o_out[i_step][4 * t10_line_step + 2],
           o_out[i_step][4 * t10_line_step + 3]);
       if (i_at < q_row_end) {
-        store_aligned(o_at + int64_t{i_at} * 128 + t10_line_at, o_line);
+        store_whole(o_at + int64_t{i_at} * 128 + t10_line_at, o_line);
       }
     }
   }
@@ -4574,7 +4615,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
 __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__ q,
     const bf16_t* __restrict__ k, const bf16_t* __restrict__ v, bf16_t* __restrict__ o, int B,
-    int H, int S, float scale) {
+    int H, int S, int i_section, float scale) {
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int kStepsJ = 16;
@@ -4614,8 +4655,9 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = ceil_div(S, BM) - 1 - instance % ceil_div(S, BM);
-  instance /= ceil_div(S, BM);
+  const UnevenPlace place = section_place(instance, ceil_div(S, BM), B * H, i_section);
+  const int i_tile = place.trip;
+  instance = place.other;
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -5181,14 +5223,16 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 sliding_window_kernel(const bf16_t* __restrict__ q, const bf16_t* __restrict__ k,
-    const bf16_t* __restrict__ v, bf16_t* __restrict__ o, int B, int H, int S, float scale) {
-  sliding_window_body(q, k, v, o, B, H, S, scale);
+    const bf16_t* __restrict__ v, bf16_t* __restrict__ o, int B, int H, int S, int i_section,
+    float scale) {
+  sliding_window_body(q, k, v, o, B, H, S, i_section, scale);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 sliding_window_kernel_any(const bf16_t* __restrict__ q, const bf16_t* __restrict__ k,
-    const bf16_t* __restrict__ v, bf16_t* __restrict__ o, int B, int H, int S, float scale) {
-  sliding_window_body_2(q, k, v, o, B, H, S, scale);
+    const bf16_t* __restrict__ v, bf16_t* __restrict__ o, int B, int H, int S, int i_section,
+    float scale) {
+  sliding_window_body_2(q, k, v, o, B, H, S, i_section, scale);
 }
 
 // kernel end
@@ -5239,12 +5283,16 @@ extern "C" cudaError_t sliding_window(const void* q, const void* k, const void* 
       status = host_launch(sliding_window_kernel, {host_times(int64_t{B} * H, (int64_t{S}
           + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B,
-          H, S, scale);
+          H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216, (int64_t{S}
+          + 127) / 128), 1)), 1)), 1)), scale);
     } else {
       status = host_launch(sliding_window_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
           + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B,
-          H, S, scale);
+          H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216, (int64_t{S}
+          + 127) / 128), 1)), 1)), 1)), scale);
     }
   }
   return status;
@@ -5255,7 +5303,7 @@ extern "C" cudaError_t sliding_window(const void* q, const void* k, const void* 
 // kernel begin
 __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q,
     const bf16_t* __restrict__ k, const bf16_t* __restrict__ v, const float* __restrict__ slope,
-    bf16_t* __restrict__ o, int B, int H, int S, float scale, float cap) {
+    bf16_t* __restrict__ o, int B, int H, int S, int i_section, float scale, float cap) {
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int kStepsJ = 16;
@@ -5297,8 +5345,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = ceil_div(S, BM) - 1 - instance % ceil_div(S, BM);
-  instance /= ceil_div(S, BM);
+  const UnevenPlace place = section_place(instance, ceil_div(S, BM), B * H, i_section);
+  const int i_tile = place.trip;
+  instance = place.other;
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -9277,7 +9326,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           o_out[i_step][4 * t10_line_step + 1], o_out[i_step][4 * t10_line_step + 2],
           o_out[i_step][4 * t10_line_step + 3]);
       if (i_at < q_row_end) {
-        store_aligned(o_at + int64_t{i_at} * 128 + t10_line_at, o_line);
+        store_whole(o_at + int64_t{i_at} * 128 + t10_line_at, o_line);
       }
     }
   }
@@ -9285,7 +9334,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
 __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__ q,
     const bf16_t* __restrict__ k, const bf16_t* __restrict__ v, const float* __restrict__ slope,
-    bf16_t* __restrict__ o, int B, int H, int S, float scale, float cap) {
+    bf16_t* __restrict__ o, int B, int H, int S, int i_section, float scale, float cap) {
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int kStepsJ = 16;
@@ -9325,8 +9374,9 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int i_tile = ceil_div(S, BM) - 1 - instance % ceil_div(S, BM);
-  instance /= ceil_div(S, BM);
+  const UnevenPlace place = section_place(instance, ceil_div(S, BM), B * H, i_section);
+  const int i_tile = place.trip;
+  instance = place.other;
   const int h = instance % H;
   instance /= H;
   const int b = instance;
@@ -9952,15 +10002,15 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 soft_cap_alibi_kernel(const bf16_t* __restrict__ q, const bf16_t* __restrict__ k,
     const bf16_t* __restrict__ v, const float* __restrict__ slope, bf16_t* __restrict__ o, int B,
-    int H, int S, float scale, float cap) {
-  soft_cap_alibi_body(q, k, v, slope, o, B, H, S, scale, cap);
+    int H, int S, int i_section, float scale, float cap) {
+  soft_cap_alibi_body(q, k, v, slope, o, B, H, S, i_section, scale, cap);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 soft_cap_alibi_kernel_any(const bf16_t* __restrict__ q, const bf16_t* __restrict__ k,
     const bf16_t* __restrict__ v, const float* __restrict__ slope, bf16_t* __restrict__ o, int B,
-    int H, int S, float scale, float cap) {
-  soft_cap_alibi_body_2(q, k, v, slope, o, B, H, S, scale, cap);
+    int H, int S, int i_section, float scale, float cap) {
+  soft_cap_alibi_body_2(q, k, v, slope, o, B, H, S, i_section, scale, cap);
 }
 
 // kernel end
@@ -10013,12 +10063,16 @@ extern "C" cudaError_t soft_cap_alibi(const void* q, const void* k, const void* 
       status = host_launch(soft_cap_alibi_kernel, {host_times(int64_t{B} * H, (int64_t{S}
           + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), slope,
-          static_cast<bf16_t*>(o), B, H, S, scale, cap);
+          static_cast<bf16_t*>(o), B, H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B}
+          * H - 1, host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216,
+          (int64_t{S} + 127) / 128), 1)), 1)), 1)), scale, cap);
     } else {
       status = host_launch(soft_cap_alibi_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
           + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), slope,
-          static_cast<bf16_t*>(o), B, H, S, scale, cap);
+          static_cast<bf16_t*>(o), B, H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B}
+          * H - 1, host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216,
+          (int64_t{S} + 127) / 128), 1)), 1)), 1)), scale, cap);
     }
   }
   return status;
@@ -10029,7 +10083,7 @@ extern "C" cudaError_t soft_cap_alibi(const void* q, const void* k, const void* 
 // kernel begin
 __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     const bf16_t* __restrict__ k, const bf16_t* __restrict__ v, const int* __restrict__ starts,
-    bf16_t* __restrict__ o, int TOTAL, int H, int NSEQ1, int longest, float scale) {
+    bf16_t* __restrict__ o, int TOTAL, int H, int NSEQ1, int t_section, int longest, float scale) {
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int kStepsJ = 16;
@@ -10071,8 +10125,10 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int t_tile = ceil_div(longest, BM) - 1 - instance % ceil_div(longest, BM);
-  instance /= ceil_div(longest, BM);
+  const UnevenPlace place = section_place(instance, ceil_div(longest, BM), H * NSEQ1 - H,
+      t_section);
+  const int t_tile = place.trip;
+  instance = place.other;
   const int h = instance % H;
   instance /= H;
   const int n = instance;
@@ -13583,7 +13639,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           o_out[t5_step][4 * t9_line_step + 3]);
       if (t5_at < q_row_end && t5_at >= q_row_begin_end && t5_at < t5_end && t5_at < t5_end_2
           && t5_at >= t5_begin_end) {
-        store_aligned(o_at + int64_t{H} * t5_at * 128 + t9_line_at, o_line);
+        store_whole(o_at + int64_t{H} * t5_at * 128 + t9_line_at, o_line);
       }
     }
   }
@@ -13591,7 +13647,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
 __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
     const bf16_t* __restrict__ k, const bf16_t* __restrict__ v, const int* __restrict__ starts,
-    bf16_t* __restrict__ o, int TOTAL, int H, int NSEQ1, int longest, float scale) {
+    bf16_t* __restrict__ o, int TOTAL, int H, int NSEQ1, int t_section, int longest, float scale) {
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int kStepsJ = 16;
@@ -13631,8 +13687,10 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
   int instance = static_cast<int>(blockIdx.x);
-  const int t_tile = ceil_div(longest, BM) - 1 - instance % ceil_div(longest, BM);
-  instance /= ceil_div(longest, BM);
+  const UnevenPlace place = section_place(instance, ceil_div(longest, BM), H * NSEQ1 - H,
+      t_section);
+  const int t_tile = place.trip;
+  instance = place.other;
   const int h = instance % H;
   instance /= H;
   const int n = instance;
@@ -14219,15 +14277,15 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 packed_kernel(const bf16_t* __restrict__ q, const bf16_t* __restrict__ k,
     const bf16_t* __restrict__ v, const int* __restrict__ starts, bf16_t* __restrict__ o, int TOTAL,
-    int H, int NSEQ1, int longest, float scale) {
-  packed_body(q, k, v, starts, o, TOTAL, H, NSEQ1, longest, scale);
+    int H, int NSEQ1, int t_section, int longest, float scale) {
+  packed_body(q, k, v, starts, o, TOTAL, H, NSEQ1, t_section, longest, scale);
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 packed_kernel_any(const bf16_t* __restrict__ q, const bf16_t* __restrict__ k,
     const bf16_t* __restrict__ v, const int* __restrict__ starts, bf16_t* __restrict__ o, int TOTAL,
-    int H, int NSEQ1, int longest, float scale) {
-  packed_body_2(q, k, v, starts, o, TOTAL, H, NSEQ1, longest, scale);
+    int H, int NSEQ1, int t_section, int longest, float scale) {
+  packed_body_2(q, k, v, starts, o, TOTAL, H, NSEQ1, t_section, longest, scale);
 }
 
 // kernel end
@@ -14283,15 +14341,19 @@ extern "C" cudaError_t packed(const void* q, const void* k, const void* v, const
           host_floor_div(int64_t{longest} + 127, 128)), -(int64_t{H}
           * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
           static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
-          static_cast<const bf16_t*>(v), starts, static_cast<bf16_t*>(o), TOTAL, H, NSEQ1, longest,
-          scale);
+          static_cast<const bf16_t*>(v), starts, static_cast<bf16_t*>(o), TOTAL, H, NSEQ1,
+          static_cast<int>(host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
+          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1, host_plus(host_floor_div(216,
+          host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)), longest, scale);
     } else {
       status = host_launch(packed_kernel_any, {host_plus(host_times(int64_t{H} * NSEQ1,
           host_floor_div(int64_t{longest} + 127, 128)), -(int64_t{H}
           * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
           static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
-          static_cast<const bf16_t*>(v), starts, static_cast<bf16_t*>(o), TOTAL, H, NSEQ1, longest,
-          scale);
+          static_cast<const bf16_t*>(v), starts, static_cast<bf16_t*>(o), TOTAL, H, NSEQ1,
+          static_cast<int>(host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
+          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1, host_plus(host_floor_div(216,
+          host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)), longest, scale);
     }
   }
   return status;

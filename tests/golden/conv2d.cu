@@ -527,6 +527,29 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
   store_vector<alignof(T)>(p, v);
 }
 
+/// The same in stores of 16 or 8 bytes even where the compiler does not see what the address is a
+/// multiple of: a number of 128 bits, or a double, is nothing that it would split.
+template <class T, int N>
+__device__ __forceinline__ void store_whole(T* p, const Vector<T, N>& v) {
+  constexpr int kBytes = sizeof(Vector<T, N>);
+  if constexpr (kBytes == 8) {
+    int words[2];
+    memcpy(words, &v, 8);
+    *reinterpret_cast<double*>(p) = __hiloint2double(words[1], words[0]);
+  } else if constexpr (kBytes % 16 != 0) {
+    store_aligned(p, v);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kBytes / 16; ++i) {
+      uint32_t words[4];
+      memcpy(words, reinterpret_cast<const unsigned char*>(&v) + 16 * i, 16);
+      const uint64_t low = uint64_t{words[1]} << 32 | words[0];
+      const uint64_t high = uint64_t{words[3]} << 32 | words[2];
+      reinterpret_cast<unsigned __int128*>(p)[i] = static_cast<unsigned __int128>(high) << 64 | low;
+    }
+  }
+}
+
 /// The first `count` elements of v to p, one at a time.
 template <class T, int N>
 __device__ __forceinline__ void store_single_partial(T* p, const Vector<T, N>& v, int count) {
@@ -1524,7 +1547,7 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
           y_out[q_step][4 * k_line_step + 1], y_out[q_step][4 * k_line_step + 2], y_out[q_step][4
           * k_line_step + 3]);
       if (q_at < q_end && k_line_at < k_line_end) {
-        store_aligned(y_at + int64_t{K} * q_at + k_line_at, y_line);
+        store_whole(y_at + int64_t{K} * q_at + k_line_at, y_line);
       }
     }
   }

@@ -610,6 +610,29 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
   store_vector<alignof(T)>(p, v);
 }
 
+/// The same in stores of 16 or 8 bytes even where the compiler does not see what the address is a
+/// multiple of: a number of 128 bits, or a double, is nothing that it would split.
+template <class T, int N>
+__device__ __forceinline__ void store_whole(T* p, const Vector<T, N>& v) {
+  constexpr int kBytes = sizeof(Vector<T, N>);
+  if constexpr (kBytes == 8) {
+    int words[2];
+    memcpy(words, &v, 8);
+    *reinterpret_cast<double*>(p) = __hiloint2double(words[1], words[0]);
+  } else if constexpr (kBytes % 16 != 0) {
+    store_aligned(p, v);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kBytes / 16; ++i) {
+      uint32_t words[4];
+      memcpy(words, reinterpret_cast<const unsigned char*>(&v) + 16 * i, 16);
+      const uint64_t low = uint64_t{words[1]} << 32 | words[0];
+      const uint64_t high = uint64_t{words[3]} << 32 | words[2];
+      reinterpret_cast<unsigned __int128*>(p)[i] = static_cast<unsigned __int128>(high) << 64 | low;
+    }
+  }
+}
+
 /// Op over kCount values that lie kStride apart, in order: the same bits in every thread.
 template <class Op, int kCount, int kStride = 1, class T>
 __device__ __forceinline__ T combine_partials(const T* partials) {
@@ -1578,7 +1601,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
         for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
           part_out[t6_sub] = acc[g_step][t6_step][t6_sub];
         }
-        store_aligned(part_at + int64_t{g_at} * 128 + t6_at, part_out);
+        store_whole(part_at + int64_t{g_at} * 128 + t6_at, part_out);
       }
     }
   }

@@ -331,12 +331,16 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
   store_vector<alignof(T)>(p, v);
 }
 
-/// The same in stores of 16 bytes even where the compiler does not see what the address is a
-/// multiple of: a number of 128 bits is nothing that it would split.
+/// The same in stores of 16 or 8 bytes even where the compiler does not see what the address is a
+/// multiple of: a number of 128 bits, or a double, is nothing that it would split.
 template <class T, int N>
 __device__ __forceinline__ void store_whole(T* p, const Vector<T, N>& v) {
   constexpr int kBytes = sizeof(Vector<T, N>);
-  if constexpr (kBytes % 16 != 0) {
+  if constexpr (kBytes == 8) {
+    int words[2];
+    memcpy(words, &v, 8);
+    *reinterpret_cast<double*>(p) = __hiloint2double(words[1], words[0]);
+  } else if constexpr (kBytes % 16 != 0) {
     store_aligned(p, v);
   } else {
 #pragma unroll

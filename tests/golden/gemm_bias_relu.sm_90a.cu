@@ -963,6 +963,16 @@ struct alignas(1024) PanelTile {
   }
 };
 
+/// kCols elements of one row, where a bulk copy may write them.
+template <class T, int kColCount>
+struct alignas(128) RowTile {
+  static constexpr int kCols = kColCount;
+  T storage[kCols];
+
+  /// The place of an element.
+  __device__ __forceinline__ T* at(int col) { return &storage[col]; }
+};
+
 /// What wgmma is told of an operand whose columns are consumed: from (row, col) on. Bits 0-13
 /// address / 16, 16-29 unused here, 32-45 the bytes of 8 rows / 16, 62-63 the swizzle.
 template <class T, int kRows, int kCols>
@@ -990,6 +1000,22 @@ __device__ __forceinline__ uint64_t mn_major_descriptor(PanelTile<T, kRows, kCol
       static_cast<uint32_t>(col / Tile::kPanel * kRows + row) * (Tile::kSpan / 16) +
       static_cast<uint32_t>(col % Tile::kPanel * static_cast<int>(sizeof(T))) / 16;
   return kForm + (((shared_address(&tile) & 0x3ffffu) >> 4) + place);
+}
+
+/// A tile of one row as accumulators of wgmma lie: in pairs of columns, the same in each row. Each
+/// matrix has one row eight times. The place is not kept for the next instance's row.
+template <class T, int kCols, int kPairs>
+__device__ __forceinline__ void load_row(Vector<T, 2> (&row)[kPairs], RowTile<T, kCols>& tile) {
+  static_assert(sizeof(T) == 2 && kPairs % 4 == 0 && kPairs * 8 <= kCols, "whole matrices");
+  int col = lane_id() / 8 * 8;
+  renew(col);
+#pragma unroll
+  for (int n = 0; n < kPairs; n += 4) {
+    uint32_t r[4];
+    ldmatrix_x4(r, tile.at(col + n * 8));
+#pragma unroll
+    for (int e = 0; e < 4; ++e) row[n + e] = bitcast<Vector<T, 2>>(r[e]);
+  }
 }
 
 /// The L2 fetches a map's box from coordinates, the fastest first, as a tensor_load reads it.
@@ -1020,6 +1046,18 @@ __device__ __forceinline__ uint64_t mn_major_descriptor(PanelTile<T, kRows, kCol
                :
                : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
                : "memory");
+}
+
+/// Starts the copy of a box of a map with one dimension, from x on, to shared memory; its bytes
+/// count towards `landed`. Places outside the tensor become zero.
+[[maybe_unused]] __device__ __forceinline__ void tensor_load_row(void* to, const CUtensorMap& map,
+                                                                 SharedBarrier& landed, int x) {
+  asm volatile(
+      "cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3}], [%2];"
+      :
+      : "r"(shared_address(to)), "l"(&map), "r"(shared_address(&landed)), "r"(x)
+      : "memory");
 }
 
 /// Starts the copy of a map's box from coordinates, the fastest first, to shared memory; its bytes
@@ -1852,8 +1890,8 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
 
 // kernel begin
 __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
-    const CUtensorMap& b_map, const CUtensorMap& c_map, const bf16_t* __restrict__ bias, int M,
-    int K, int N) {
+    const CUtensorMap& b_map, const CUtensorMap& bias_map, const CUtensorMap& c_map, int M, int K,
+    int N) {
   constexpr int BM = 192;
   constexpr int BN = 160;
   constexpr int BK = 64;
@@ -1864,18 +1902,26 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
     PanelTile<bf16_t, 192, 64> a_tiles[4];
     PanelTile<bf16_t, 64, 160> b_tiles[4];
     PanelTile<bf16_t, 16, 32> c_chunks[48];
+    RowTile<bf16_t, 160> bias_tiles[1];
     SharedBarrier a_b_full[4];
     SharedBarrier a_b_free[4];
+    SharedBarrier bias_full[1];
+    SharedBarrier bias_free[1];
   };
   Shared& shared = dynamic_shared_aligned<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
-  int j_first = thread % 4 * 2;
   if (thread == 0) {
     for (int slot = 0; slot < 4; ++slot) {
       barrier_init(shared.a_b_full[slot], 1);
     }
     for (int slot = 0; slot < 4; ++slot) {
       barrier_init(shared.a_b_free[slot], 12);
+    }
+    for (int slot = 0; slot < 1; ++slot) {
+      barrier_init(shared.bias_full[slot], 1);
+    }
+    for (int slot = 0; slot < 1; ++slot) {
+      barrier_init(shared.bias_free[slot], 12);
     }
     barrier_init_fence();
   }
@@ -1884,6 +1930,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
     registers_give<32>();
     if (thread / 32 == 12 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
+      RingPlace<1> bias_ring{0, 1};
       for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
           BN); item += static_cast<int>(gridDim.x)) {
         int i_tile_group_now = min_of(ceil_div(M, BM), 8) * ceil_div(N, BN);
@@ -1907,11 +1954,19 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
           }
           a_b_ring.advance();
         }
+
+        // gemm_bias_relu.tile:8  c[i, j] = maximum(acc + bias[j], 0.0)
+        barrier_wait(shared.bias_free[bias_ring.slot], bias_ring.parity);
+        barrier_arrive_expect(shared.bias_full[bias_ring.slot], 320);
+        tensor_load_row(shared.bias_tiles[bias_ring.slot].at(0), bias_map,
+            shared.bias_full[bias_ring.slot], BN * j_tile);
+        bias_ring.advance();
       }
     }
   } else {
     registers_take<160>();
     RingPlace<4> a_b_ring{0, 0};
+    RingPlace<1> bias_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -1974,7 +2029,6 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
               c_col + 128, c_row);
         }
       }
-      renew(j_first);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4, c_col
             + 32, c_row);
@@ -1991,20 +2045,15 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
         send_chunk<3>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
             c_col + 128, c_row);
       }
+      barrier_wait(shared.bias_full[bias_ring.slot], bias_ring.parity);
+      Vector<bf16_t, kWidthJ> bias_tile[kStepsJ];
+      load_row(bias_tile, shared.bias_tiles[bias_ring.slot]);
+      __syncwarp();  // one lane says for all that the row has been read
+      if (lane_id() == 0) barrier_arrive(shared.bias_free[bias_ring.slot]);
+      bias_ring.advance();
       int instance = item;
       const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
       const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
-      const int j_end = N - BN * j_tile;
-      const bf16_t* const bias_at = bias + int64_t{BN} * j_tile;
-      Vector<bf16_t, kWidthJ> bias_tile[kStepsJ];
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        bias_tile[j_step] = {};
-        if (j_at < j_end) {
-          bias_tile[j_step] = load_aligned<kWidthJ>(bias_at + j_at);
-        }
-      }
 
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2042,8 +2091,8 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
 }
 
 __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
-    const CUtensorMap& b_map, const CUtensorMap& c_map, const bf16_t* __restrict__ bias, int M,
-    int K, int N) {
+    const CUtensorMap& b_map, const CUtensorMap& bias_map, const CUtensorMap& c_map, int M, int K,
+    int N) {
   constexpr int BM = 128;
   constexpr int BN = 192;
   constexpr int BK = 64;
@@ -2054,18 +2103,26 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
     PanelTile<bf16_t, 128, 64> a_tiles[4];
     PanelTile<bf16_t, 64, 192> b_tiles[4];
     PanelTile<bf16_t, 16, 64> c_chunks[16];
+    RowTile<bf16_t, 192> bias_tiles[1];
     SharedBarrier a_b_full[4];
     SharedBarrier a_b_free[4];
+    SharedBarrier bias_full[1];
+    SharedBarrier bias_free[1];
   };
   Shared& shared = dynamic_shared_aligned<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
-  int j_first = thread % 4 * 2;
   if (thread == 0) {
     for (int slot = 0; slot < 4; ++slot) {
       barrier_init(shared.a_b_full[slot], 1);
     }
     for (int slot = 0; slot < 4; ++slot) {
       barrier_init(shared.a_b_free[slot], 8);
+    }
+    for (int slot = 0; slot < 1; ++slot) {
+      barrier_init(shared.bias_full[slot], 1);
+    }
+    for (int slot = 0; slot < 1; ++slot) {
+      barrier_init(shared.bias_free[slot], 8);
     }
     barrier_init_fence();
   }
@@ -2074,6 +2131,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
+      RingPlace<1> bias_ring{0, 1};
       const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
       for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
           BN); item += static_cast<int>(gridDim.x)) {
@@ -2095,11 +2153,19 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
           }
           a_b_ring.advance();
         }
+
+        // gemm_bias_relu.tile:8  c[i, j] = maximum(acc + bias[j], 0.0)
+        barrier_wait(shared.bias_free[bias_ring.slot], bias_ring.parity);
+        barrier_arrive_expect(shared.bias_full[bias_ring.slot], 384);
+        tensor_load_row(shared.bias_tiles[bias_ring.slot].at(0), bias_map,
+            shared.bias_full[bias_ring.slot], BN * j_tile);
+        bias_ring.advance();
       }
     }
   } else {
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
+    RingPlace<1> bias_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2156,7 +2222,6 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
               c_col + 128, c_row);
         }
       }
-      renew(j_first);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
             + 64, c_row);
@@ -2165,20 +2230,15 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
             c_col + 128, c_row);
       }
+      barrier_wait(shared.bias_full[bias_ring.slot], bias_ring.parity);
+      Vector<bf16_t, kWidthJ> bias_tile[kStepsJ];
+      load_row(bias_tile, shared.bias_tiles[bias_ring.slot]);
+      __syncwarp();  // one lane says for all that the row has been read
+      if (lane_id() == 0) barrier_arrive(shared.bias_free[bias_ring.slot]);
+      bias_ring.advance();
       int instance = item;
       const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
       const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
-      const int j_end = N - BN * j_tile;
-      const bf16_t* const bias_at = bias + int64_t{BN} * j_tile;
-      Vector<bf16_t, kWidthJ> bias_tile[kStepsJ];
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        bias_tile[j_step] = {};
-        if (j_at < j_end) {
-          bias_tile[j_step] = load_aligned<kWidthJ>(bias_at + j_at);
-        }
-      }
 
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2212,8 +2272,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
 }
 
 __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
-    const CUtensorMap& b_map, const CUtensorMap& c_map, const bf16_t* __restrict__ bias, int M,
-    int K, int N) {
+    const CUtensorMap& b_map, const CUtensorMap& bias_map, const CUtensorMap& c_map, int M, int K,
+    int N) {
   constexpr int BM = 128;
   constexpr int BN = 128;
   constexpr int BK = 64;
@@ -2224,18 +2284,26 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
     PanelTile<bf16_t, 128, 64> a_tiles[6];
     PanelTile<bf16_t, 64, 128> b_tiles[6];
     PanelTile<bf16_t, 16, 64> c_chunks[16];
+    RowTile<bf16_t, 128> bias_tiles[1];
     SharedBarrier a_b_full[6];
     SharedBarrier a_b_free[6];
+    SharedBarrier bias_full[1];
+    SharedBarrier bias_free[1];
   };
   Shared& shared = dynamic_shared_aligned<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
-  int j_first = thread % 4 * 2;
   if (thread == 0) {
     for (int slot = 0; slot < 6; ++slot) {
       barrier_init(shared.a_b_full[slot], 1);
     }
     for (int slot = 0; slot < 6; ++slot) {
       barrier_init(shared.a_b_free[slot], 8);
+    }
+    for (int slot = 0; slot < 1; ++slot) {
+      barrier_init(shared.bias_full[slot], 1);
+    }
+    for (int slot = 0; slot < 1; ++slot) {
+      barrier_init(shared.bias_free[slot], 8);
     }
     barrier_init_fence();
   }
@@ -2244,6 +2312,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
+      RingPlace<1> bias_ring{0, 1};
       const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
       for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
           BN); item += static_cast<int>(gridDim.x)) {
@@ -2265,11 +2334,19 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
           }
           a_b_ring.advance();
         }
+
+        // gemm_bias_relu.tile:8  c[i, j] = maximum(acc + bias[j], 0.0)
+        barrier_wait(shared.bias_free[bias_ring.slot], bias_ring.parity);
+        barrier_arrive_expect(shared.bias_full[bias_ring.slot], 256);
+        tensor_load_row(shared.bias_tiles[bias_ring.slot].at(0), bias_map,
+            shared.bias_full[bias_ring.slot], BN * j_tile);
+        bias_ring.advance();
       }
     }
   } else {
     registers_take<232>();
     RingPlace<6> a_b_ring{0, 0};
+    RingPlace<1> bias_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2323,25 +2400,19 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
               c_col + 64, c_row);
         }
       }
-      renew(j_first);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
             + 64, c_row);
       }
+      barrier_wait(shared.bias_full[bias_ring.slot], bias_ring.parity);
+      Vector<bf16_t, kWidthJ> bias_tile[kStepsJ];
+      load_row(bias_tile, shared.bias_tiles[bias_ring.slot]);
+      __syncwarp();  // one lane says for all that the row has been read
+      if (lane_id() == 0) barrier_arrive(shared.bias_free[bias_ring.slot]);
+      bias_ring.advance();
       int instance = item;
       const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
       const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
-      const int j_end = N - BN * j_tile;
-      const bf16_t* const bias_at = bias + int64_t{BN} * j_tile;
-      Vector<bf16_t, kWidthJ> bias_tile[kStepsJ];
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        bias_tile[j_step] = {};
-        if (j_at < j_end) {
-          bias_tile[j_step] = load_aligned<kWidthJ>(bias_at + j_at);
-        }
-      }
 
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       wgmma_wait<0>();
@@ -2373,8 +2444,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
 }
 
 __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
-    const CUtensorMap& b_map, const CUtensorMap& c_map, const bf16_t* __restrict__ bias, int M,
-    int K, int N) {
+    const CUtensorMap& b_map, const CUtensorMap& bias_map, const CUtensorMap& c_map, int M, int K,
+    int N) {
   constexpr int BM = 128;
   constexpr int BN = 256;
   constexpr int BK = 64;
@@ -2385,12 +2456,14 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
     PanelTile<bf16_t, 128, 64> a_tiles[4];
     PanelTile<bf16_t, 64, 256> b_tiles[4];
     PanelTile<bf16_t, 16, 64> c_chunks[16];
+    RowTile<bf16_t, 256> bias_tiles[1];
     SharedBarrier a_b_full[4];
     SharedBarrier a_b_free[4];
+    SharedBarrier bias_full[1];
+    SharedBarrier bias_free[1];
   };
   Shared& shared = dynamic_shared_aligned<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
-  int j_first = thread % 4 * 2;
   const int rank = cluster_rank();
   if (thread == 256) {
     const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
@@ -2412,6 +2485,12 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
     for (int slot = 0; slot < 4; ++slot) {
       barrier_init(shared.a_b_free[slot], 16);
     }
+    for (int slot = 0; slot < 1; ++slot) {
+      barrier_init(shared.bias_full[slot], 1);
+    }
+    for (int slot = 0; slot < 1; ++slot) {
+      barrier_init(shared.bias_free[slot], 8);
+    }
     barrier_init_fence();
   }
   cluster_sync();
@@ -2419,6 +2498,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
+      RingPlace<1> bias_ring{0, 1};
       const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
           * ceil_div(N, BN));
       for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
@@ -2446,11 +2526,19 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
           }
           a_b_ring.advance();
         }
+
+        // gemm_bias_relu.tile:8  c[i, j] = maximum(acc + bias[j], 0.0)
+        barrier_wait(shared.bias_free[bias_ring.slot], bias_ring.parity);
+        barrier_arrive_expect(shared.bias_full[bias_ring.slot], 512);
+        tensor_load_row(shared.bias_tiles[bias_ring.slot].at(0), bias_map,
+            shared.bias_full[bias_ring.slot], BN * j_tile);
+        bias_ring.advance();
       }
     }
   } else {
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
+    RingPlace<1> bias_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2511,7 +2599,6 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
               c_col + 192, c_row);
         }
       }
-      renew(j_first);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
             + 64, c_row);
@@ -2524,22 +2611,17 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 24, c_out[1] + 24,
             c_col + 192, c_row);
       }
+      barrier_wait(shared.bias_full[bias_ring.slot], bias_ring.parity);
+      Vector<bf16_t, kWidthJ> bias_tile[kStepsJ];
+      load_row(bias_tile, shared.bias_tiles[bias_ring.slot]);
+      __syncwarp();  // one lane says for all that the row has been read
+      if (lane_id() == 0) barrier_arrive(shared.bias_free[bias_ring.slot]);
+      bias_ring.advance();
       int instance = item;
       const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
           i_tile_pair_group);
       const int j_tile = swept_column<8>(instance, ceil_div(ceil_div(M, BM), 2), i_tile_pair_group);
       const int i_tile = i_tile_pair * 2 + rank;
-      const int j_end = N - BN * j_tile;
-      const bf16_t* const bias_at = bias + int64_t{BN} * j_tile;
-      Vector<bf16_t, kWidthJ> bias_tile[kStepsJ];
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        bias_tile[j_step] = {};
-        if (j_at < j_end) {
-          bias_tile[j_step] = load_aligned<kWidthJ>(bias_at + j_at);
-        }
-      }
 
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       wgmma_wait<0>();
@@ -3281,32 +3363,32 @@ __device__ __forceinline__ void gemm_bias_relu_body_7(const bf16_t* __restrict__
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 gemm_bias_relu_kernel_even_192x160(const __grid_constant__ CUtensorMap a_map,
-    const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap c_map,
-    const bf16_t* __restrict__ bias, int M, int K, int N) {
-  gemm_bias_relu_body(a_map, b_map, c_map, bias, M, K, N);
+    const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap bias_map,
+    const __grid_constant__ CUtensorMap c_map, int M, int K, int N) {
+  gemm_bias_relu_body(a_map, b_map, bias_map, c_map, M, K, N);
 }
 
 extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
 gemm_bias_relu_kernel_even_128x192(const __grid_constant__ CUtensorMap a_map,
-    const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap c_map,
-    const bf16_t* __restrict__ bias, int M, int K, int N) {
-  gemm_bias_relu_body_2(a_map, b_map, c_map, bias, M, K, N);
+    const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap bias_map,
+    const __grid_constant__ CUtensorMap c_map, int M, int K, int N) {
+  gemm_bias_relu_body_2(a_map, b_map, bias_map, c_map, M, K, N);
 }
 
 extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
 gemm_bias_relu_kernel_even_128x128(const __grid_constant__ CUtensorMap a_map,
-    const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap c_map,
-    const bf16_t* __restrict__ bias, int M, int K, int N) {
-  gemm_bias_relu_body_3(a_map, b_map, c_map, bias, M, K, N);
+    const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap bias_map,
+    const __grid_constant__ CUtensorMap c_map, int M, int K, int N) {
+  gemm_bias_relu_body_3(a_map, b_map, bias_map, c_map, M, K, N);
 }
 
 extern "C" __global__ void
 __cluster_dims__(2, 1, 1)
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_bias_relu_kernel(const __grid_constant__ CUtensorMap a_map,
-    const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap c_map,
-    const bf16_t* __restrict__ bias, int M, int K, int N) {
-  gemm_bias_relu_body_4(a_map, b_map, c_map, bias, M, K, N);
+    const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap bias_map,
+    const __grid_constant__ CUtensorMap c_map, int M, int K, int N) {
+  gemm_bias_relu_body_4(a_map, b_map, bias_map, c_map, M, K, N);
 }
 
 extern "C" __global__ void
@@ -3404,7 +3486,7 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
         * ((int64_t{N} + 191) / 192) + 131) / 132 * 25536 && ((int64_t{M} + 191) / 192
         * ((int64_t{N} + 159) / 160) + 131) / 132 * 31776 <= ((int64_t{M} + 127) / 128
         * ((int64_t{N} + 127) / 128) + 131) / 132 * 17152 && host_is_aligned(a, 16) && K % 8 == 0
-        && host_is_aligned(b, 16) && N % 8 == 0 && host_is_aligned(bias, 4) && host_is_aligned(c,
+        && host_is_aligned(b, 16) && N % 8 == 0 && host_is_aligned(bias, 16) && host_is_aligned(c,
         16) && K >= 1 && M >= 1 && N >= 1) {
       int64_t ctas = (int64_t{M} + 191) / 192 * ((int64_t{N} + 159) / 160);
       status = host_limit_to_resident(&ctas, 1, 1);
@@ -3419,20 +3501,24 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
           CU_TENSOR_MAP_SWIZZLE_64B, 2, {N, K}, {int64_t{N} * 2}, {32, 64}},
           &gemm_bias_relu_sentence);
       if (status != cudaSuccess) return status;
+      CUtensorMap bias_map{};
+      status = host_tensor_map(&bias_map, "bias", {bias, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_NONE, 1, {N}, {}, {160}}, &gemm_bias_relu_sentence);
+      if (status != cudaSuccess) return status;
       CUtensorMap c_map{};
       status = host_tensor_map(&c_map, "c", {c, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_64B, 2, {N, M}, {int64_t{N} * 2}, {32, 16}},
           &gemm_bias_relu_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_bias_relu_kernel_even_192x160, {ctas, 512, 231424}, stream, a_map,
-          b_map, c_map, static_cast<const bf16_t*>(bias), M, K, N);
+          b_map, bias_map, c_map, M, K, N);
     } else if (int64_t{K} * 2 % 64 == 0 && int64_t{N} * 2 % 64 == 0 && (int64_t{M} + 127) / 128
         * ((int64_t{N} + 191) / 192) <= 2147483647 && static_cast<int64_t>(((int64_t{M} + 127) / 128
         * ((int64_t{N} + 191) / 192) + 131) / 132 * 25536) * 51 < static_cast<int64_t>((((int64_t{M}
         + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) + 65) / 66 * 33536) * 50 && ((int64_t{M}
         + 127) / 128 * ((int64_t{N} + 191) / 192) + 131) / 132 * 25536 <= ((int64_t{M} + 127) / 128
         * ((int64_t{N} + 127) / 128) + 131) / 132 * 17152 && host_is_aligned(a, 16) && K % 8 == 0
-        && host_is_aligned(b, 16) && N % 8 == 0 && host_is_aligned(bias, 4) && host_is_aligned(c,
+        && host_is_aligned(b, 16) && N % 8 == 0 && host_is_aligned(bias, 16) && host_is_aligned(c,
         16) && K >= 1 && M >= 1 && N >= 1) {
       int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 191) / 192);
       status = host_limit_to_resident(&ctas, 1, 1);
@@ -3447,19 +3533,23 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 64}},
           &gemm_bias_relu_sentence);
       if (status != cudaSuccess) return status;
+      CUtensorMap bias_map{};
+      status = host_tensor_map(&bias_map, "bias", {bias, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_NONE, 1, {N}, {}, {192}}, &gemm_bias_relu_sentence);
+      if (status != cudaSuccess) return status;
       CUtensorMap c_map{};
       status = host_tensor_map(&c_map, "c", {c, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, M}, {int64_t{N} * 2}, {64, 16}},
           &gemm_bias_relu_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_bias_relu_kernel_even_128x192, {ctas, 384, 198656}, stream, a_map,
-          b_map, c_map, static_cast<const bf16_t*>(bias), M, K, N);
+          b_map, bias_map, c_map, M, K, N);
     } else if (int64_t{K} * 2 % 64 == 0 && int64_t{N} * 2 % 64 == 0 && (int64_t{M} + 127) / 128
         * ((int64_t{N} + 127) / 128) <= 2147483647 && static_cast<int64_t>(((int64_t{M} + 127) / 128
         * ((int64_t{N} + 127) / 128) + 131) / 132 * 17152) * 51 < static_cast<int64_t>((((int64_t{M}
         + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) + 65) / 66 * 33536) * 50
         && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
-        && host_is_aligned(bias, 4) && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
+        && host_is_aligned(bias, 16) && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
       int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
@@ -3473,15 +3563,19 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 64}},
           &gemm_bias_relu_sentence);
       if (status != cudaSuccess) return status;
+      CUtensorMap bias_map{};
+      status = host_tensor_map(&bias_map, "bias", {bias, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_NONE, 1, {N}, {}, {128}}, &gemm_bias_relu_sentence);
+      if (status != cudaSuccess) return status;
       CUtensorMap c_map{};
       status = host_tensor_map(&c_map, "c", {c, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, M}, {int64_t{N} * 2}, {64, 16}},
           &gemm_bias_relu_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_bias_relu_kernel_even_128x128, {ctas, 384, 231424}, stream, a_map,
-          b_map, c_map, static_cast<const bf16_t*>(bias), M, K, N);
+          b_map, bias_map, c_map, M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
-        && host_is_aligned(bias, 4) && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
+        && host_is_aligned(bias, 16) && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
       int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
@@ -3495,13 +3589,17 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 64}},
           &gemm_bias_relu_sentence);
       if (status != cudaSuccess) return status;
+      CUtensorMap bias_map{};
+      status = host_tensor_map(&bias_map, "bias", {bias, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+          CU_TENSOR_MAP_SWIZZLE_NONE, 1, {N}, {}, {256}}, &gemm_bias_relu_sentence);
+      if (status != cudaSuccess) return status;
       CUtensorMap c_map{};
       status = host_tensor_map(&c_map, "c", {c, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, M}, {int64_t{N} * 2}, {64, 16}},
           &gemm_bias_relu_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch(gemm_bias_relu_kernel, {ctas, 384, 231424}, stream, a_map, b_map, c_map,
-          static_cast<const bf16_t*>(bias), M, K, N);
+      status = host_launch(gemm_bias_relu_kernel, {ctas, 384, 231424}, stream, a_map, b_map,
+          bias_map, c_map, M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && K >= 1 && M >= 1 && N >= 1) {
       int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;

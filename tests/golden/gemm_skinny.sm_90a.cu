@@ -480,6 +480,29 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
   store_vector<alignof(T)>(p, v);
 }
 
+/// The same in stores of 16 or 8 bytes even where the compiler does not see what the address is a
+/// multiple of: a number of 128 bits, or a double, is nothing that it would split.
+template <class T, int N>
+__device__ __forceinline__ void store_whole(T* p, const Vector<T, N>& v) {
+  constexpr int kBytes = sizeof(Vector<T, N>);
+  if constexpr (kBytes == 8) {
+    int words[2];
+    memcpy(words, &v, 8);
+    *reinterpret_cast<double*>(p) = __hiloint2double(words[1], words[0]);
+  } else if constexpr (kBytes % 16 != 0) {
+    store_aligned(p, v);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kBytes / 16; ++i) {
+      uint32_t words[4];
+      memcpy(words, reinterpret_cast<const unsigned char*>(&v) + 16 * i, 16);
+      const uint64_t low = uint64_t{words[1]} << 32 | words[0];
+      const uint64_t high = uint64_t{words[3]} << 32 | words[2];
+      reinterpret_cast<unsigned __int128*>(p)[i] = static_cast<unsigned __int128>(high) << 64 | low;
+    }
+  }
+}
+
 /// The first `count` elements of v to p, one at a time.
 template <class T, int N>
 __device__ __forceinline__ void store_single_partial(T* p, const Vector<T, N>& v, int count) {
@@ -1537,7 +1560,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
           const Vector<bf16_t, kWidthJPair> c_line = transpose_block(
               c_out[j_pair_step][i_turned_step]);
           if (i_turned_at < i_turned_end && j_pair_at < j_pair_end) {
-            store_aligned(c_at + int64_t{N} * i_turned_at + j_pair_at, c_line);
+            store_whole(c_at + int64_t{N} * i_turned_at + j_pair_at, c_line);
           }
         }
       }
@@ -1680,7 +1703,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
           const Vector<bf16_t, kWidthJPair> c_line = transpose_block(
               c_out[j_pair_step][i_turned_step]);
           if (i_turned_at < i_turned_end && j_pair_at < j_pair_end) {
-            store_aligned(c_at + int64_t{N} * i_turned_at + j_pair_at, c_line);
+            store_whole(c_at + int64_t{N} * i_turned_at + j_pair_at, c_line);
           }
         }
       }
@@ -2438,7 +2461,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
           const Vector<bf16_t, kWidthJPair> c_line = transpose_block(
               c_out[j_pair_step][i_turned_step]);
           if (i_turned_at < i_turned_end && j_pair_at < j_pair_end) {
-            store_aligned(c_at + int64_t{N} * i_turned_at + j_pair_at, c_line);
+            store_whole(c_at + int64_t{N} * i_turned_at + j_pair_at, c_line);
           }
         }
       }

@@ -613,12 +613,16 @@ __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
   store_vector<alignof(T)>(p, v);
 }
 
-/// The same in stores of 16 bytes even where the compiler does not see what the address is a
-/// multiple of: a number of 128 bits is nothing that it would split.
+/// The same in stores of 16 or 8 bytes even where the compiler does not see what the address is a
+/// multiple of: a number of 128 bits, or a double, is nothing that it would split.
 template <class T, int N>
 __device__ __forceinline__ void store_whole(T* p, const Vector<T, N>& v) {
   constexpr int kBytes = sizeof(Vector<T, N>);
-  if constexpr (kBytes % 16 != 0) {
+  if constexpr (kBytes == 8) {
+    int words[2];
+    memcpy(words, &v, 8);
+    *reinterpret_cast<double*>(p) = __hiloint2double(words[1], words[0]);
+  } else if constexpr (kBytes % 16 != 0) {
     store_aligned(p, v);
   } else {
 #pragma unroll
@@ -1501,7 +1505,7 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
           part_out[j_sub] = acc[i_step][j_step][j_sub];
         }
-        store_aligned(part_at + int64_t{N} * i_at + j_at, part_out);
+        store_whole(part_at + int64_t{N} * i_at + j_at, part_out);
       }
     }
   }
@@ -2223,7 +2227,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
           * j_line_step + 3]);
       if (t3_at < t3_end && t3_at >= t3_begin_end && j_line_at < j_line_end && t3_at < t3_end_2
           && t3_at < t3_end_3 && t3_at >= t3_begin_end_2) {
-        store_aligned(y_at + int64_t{N} * t3_at + j_line_at, y_line);
+        store_whole(y_at + int64_t{N} * t3_at + j_line_at, y_line);
       }
     }
   }
@@ -3008,7 +3012,7 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           y_out[t_step][4 * j_line_step + 1], y_out[t_step][4 * j_line_step + 2], y_out[t_step][4
           * j_line_step + 3]);
       if (t_at < t_end && j_line_at < j_line_end) {
-        store_aligned(y_at + int64_t{N} * t_at + j_line_at, y_line);
+        store_whole(y_at + int64_t{N} * t_at + j_line_at, y_line);
       }
     }
   }

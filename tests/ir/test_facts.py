@@ -125,3 +125,16 @@ def test_quotients_and_facts_inside_of_cases() -> None:
     assert not known.prove_nonnegative(trips - 2)
     assert known.prove_nonnegative(trips * 3 - 3) and not known.prove_nonnegative(trips * 3 - 4)
     assert known.prove_nonnegative(trips * 8 - 8) and not known.prove_nonnegative(trips * 8 - 9)
+
+
+def test_what_is_learned_later_counts() -> None:
+    known, size = facts(), Var("later", "value", 5)
+    sym = Sym.of(size) * 3
+    assert known.range(sym) == (None, None)
+    assert not known.prove_nonnegative(sym) and not known.prove_nonnegative(100 - sym)
+    known.learn(Sym.of(size) + 1)
+    known.learn(21 - Sym.of(size))
+    assert known.range(sym) == (0, 60)
+    assert known.prove_nonnegative(sym) and known.prove_nonnegative(100 - sym)
+    known.unlearn_upper(size)
+    assert known.range(sym) == (0, None) and not known.prove_nonnegative(100 - sym)

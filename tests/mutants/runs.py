@@ -6,6 +6,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,6 @@ from tilec.toolchain.process import run_tool
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 ARCH = "sm_90"
-UNOPTIMISED = ("-O0",)
 BATCH = 24
 MOST_RUNS = 20
 OUTWARDS = (9, 20)
@@ -155,13 +155,16 @@ _Traffic = dict[tuple[str, str], int]
 
 @dataclass
 class _Run:
-    """A call, the kernels that it launches, what it must compute, and by the original: how many bytes it loads and stores in each
-    mode in which it was run."""
+    """A call, the kernels that it launches, and by the original: how many bytes it loads and stores in each mode in which it was run."""
 
     case: Case
     names: tuple[str, ...]
-    bounds: Bounds
     traffic: dict[Mode, _Traffic] = field(default_factory=dict)
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """What the call must compute; the first run asks."""
+        return interpreter_bounds(self.case)
 
     @property
     def elements(self) -> int:
@@ -233,7 +236,7 @@ class Laboratory:
                 said = [syntax] * (len(data) - 1) + [unchecked]
             for given, spoken in zip(data, said, strict=True):
                 case = Case(self.kernel.program, files, spoken, sizes, given, 5)
-                run = _Run(case, tuple(names), interpreter_bounds(case))
+                run = _Run(case, tuple(names))
                 for name in names:
                     self.runs.setdefault(name, []).append(run)
 
@@ -320,12 +323,19 @@ class Laboratory:
         every: int = 1,
         of: Callable[[Any], Iterable[Mutant]] = mutants,
         part: tuple[int, int] = (0, 1),
+        may_survive: Callable[[Verdict], object] = lambda verdict: False,
     ) -> Iterator[Verdict]:
         """The mutants `of` each kernel in order (every so many, at most `most`), run; of all batches of them the `part[0]`th of
-        `part[1]` parts."""
+        `part[1]` parts. Those that `may_survive` are not run: a survivor is one after all calls in all modes."""
         batches: list[tuple[str, list[Mutant]]] = []
         for low, found in self.chosen(of):
-            chosen = found[::every][:most]
+            chosen = []
+            for mutant in found[::every][:most]:
+                unnoticed = Verdict(self.kernel.name, low.name, mutant.kind, mutant.what, "")
+                if may_survive(unnoticed):
+                    yield unnoticed
+                else:
+                    chosen.append(mutant)
             batches += [(low.name, chosen[n : n + BATCH]) for n in range(0, len(chosen), BATCH)]
         number, parts = part
         batches = batches[len(batches) * number // parts : len(batches) * (number + 1) // parts]
@@ -400,7 +410,7 @@ class Laboratory:
         return "differs" if failures(findings) else "", traffic
 
     def _library(self, kernels: Sequence[tuple[str, Any]]) -> dict[str, HostKernel]:
-        tools = host_toolchain(UNOPTIMISED)
+        tools = host_toolchain()
         parts = [f'#include "{PRELUDE}"\n#line 1 "mutant.cu"\n']
         for _, kernel in kernels:
             texts = render_kernels([GuardedKernel(kernel, "", self.kernel.program)])
@@ -414,7 +424,7 @@ class Laboratory:
         with tempfile.TemporaryDirectory(prefix="tilec-mutants-") as made:
             folder = Path(made)
             (folder / "kernel.cc").write_text("\n".join(parts), encoding="utf-8")
-            command = [str(tools.compiler.path), *FLAGS, *UNOPTIMISED, f"-I{tools.folder}"]
+            command = [str(tools.compiler.path), *FLAGS, f"-I{tools.folder}"]
             command += ["-shared", "kernel.cc", *tools.objects, "-o", "kernel.so"]
             ran = run_tool(command, cwd=folder)
             if ran.status != 0:

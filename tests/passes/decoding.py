@@ -42,13 +42,17 @@ def _kernel(counts: Sequence[int], how: dict[str, dict[str, object]]) -> k.Kerne
 
 @cache
 def _program(form: str, digits: int) -> Path:
-    """A program that prints the digits of every instance: `form` is "plain", "swept", "walked", "uneven", "fresh", "ahead" or "drawn"."""
+    """A program that prints the digits of every instance: `form` is "plain", "swept", "walked", "uneven", "fresh", "ahead", "drawn" or
+    "section" and a size."""
     swept = "swept" in form
     how: dict[str, dict[str, object]] = {"i": {"swept": 8}} if swept else {}
     if "uneven" in form:
         how = {"j": {"uneven": True}}
     if "drawn" in form:
         how = {"outer": {"backwards": True}}
+    size = form.removeprefix("section ") if "section" in form else ""
+    if size:
+        how = {"j": {"backwards": True, "section": size}}
     kernel = _kernel([1] * digits, how)
     names = NAMES[len(NAMES) - digits :]
     render = Renderer({}, lambda sym: True, {})

@@ -11,6 +11,7 @@ from tilec.compiler import compile_file
 from tilec.toolchain.build import compile_cubin, find_toolchain
 from tilec.toolchain.losses import losses
 
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 HEAD = """kernel k[T = bf16, BM = 128, BN = {columns}, BK = auto](a: T[M, K], b: T[K, N]{more}) -> c: {out}[M, N]:
     for i, j in parallel(M by BM, N by BN):
         acc = zeros(f32, i, j)
@@ -36,6 +37,10 @@ VALUES = {
     ),
     "f32": (", bias: bf16[N]", "f32", "acc + bias[j]"),
 }
+ROWS = {
+    "plane": (", bias: bf16[4, N]", "bf16", "acc + bias[2, j]"),
+    "two": (", s: bf16[N], bias: bf16[N]", "bf16", "acc * s[j] + bias[j]"),
+}
 FILL = "acc[i_step][j_step][j_sub] = 0.0f;"
 LAST_WAIT = "wgmma_wait<0>();"
 
@@ -43,7 +48,7 @@ LAST_WAIT = "wgmma_wait<0>();"
 def file_of(
     folder: Path, name: str, trips: str = "K by BK", product: str = "a[i, k] @ b[k, j]"
 ) -> Path:
-    more, out, value = VALUES[name]
+    more, out, value = {**VALUES, **ROWS}[name]
     path = folder / "k.tile"
     columns = 256 if "2.0" not in product else 128
     text = HEAD.format(
@@ -63,9 +68,29 @@ def first_body(text: str) -> str:
     return text[start : text.index("\n}\n", start)]
 
 
-@pytest.mark.parametrize("name", ["bias", "wide_bias"])
+@pytest.mark.parametrize("name", ["bias", "plane"])
+def test_the_producer_brings_a_row_behind_the_operands(name: str, tmp_path: Path) -> None:
+    body = first_body(compiled(file_of(tmp_path, name)))
+    assert "RowTile<bf16_t, 256> bias_tiles[1];" in body
+    copy = body.index("shared.bias_tiles[bias_ring.slot].at(0)")
+    trips = body.index("for (int k_tile = 0;")
+    assert trips < copy < body.index("registers_take")
+    # at the indentation of the loop over trips, not in it
+    assert "\n        barrier_wait(shared.bias_free" in body[trips:copy]
+    assert copy < body.index("load_row(bias_tile") < body.index(LAST_WAIT)
+    assert "load_aligned" not in body
+
+
+def test_a_row_is_read_behind_the_last_product_where_much_is_computed() -> None:
+    text = compiled(SAMPLES / "gemm_bias_gelu.tile")
+    body = text[text.index("RowTile<bf16_t, 256> bias_tiles[1];") :]
+    assert body.index(LAST_WAIT) < body.index("load_row(bias_tile") < body.index("c_row = BM")
+
+
+@pytest.mark.parametrize("name", ["wide_bias", "two"])
 def test_vectors_are_fetched_before_the_last_product_is_done(name: str, tmp_path: Path) -> None:
     body = first_body(compiled(file_of(tmp_path, name)))
+    assert "load_row" not in body
     assert body.index("bias_tile[j_step] = load_aligned") < body.index(LAST_WAIT)
     assert "if (k_tile == 2) {" in body
     assert body.index("renew(j_first);") < body.index("bias_tile[j_step] = load_aligned")
@@ -104,6 +129,23 @@ def test_a_tile_waits_only_for_a_loop_that_lets_it_leave(tmp_path: Path) -> None
     assert "\n    }\n" in body[body.rindex("bulk_commit();") : body.rindex("bulk_wait_read<0>")]
 
 
+def test_tiles_whose_rows_may_end_inside_leave_by_chunks_where_they_are_whole() -> None:
+    text = compile_file(
+        str(SAMPLES / "attention_variants.tile"), kernel="packed", archs=("sm_90a",)
+    ).cu
+    body = text[text.index("packed_body(") : text.index("packed_body_2(")]
+    whole, rest = body[body.index("pack_chunk(shared") :].split("} else {")
+    assert whole.count("tensor_store(o_map") == 2 and "store_aligned" not in whole
+    # the elements of others, from the same registers
+    assert "store_aligned(o_at" in rest and "gather_quad(o_out[" in rest
+    assert body.count("convert_vector<bf16_t>(o_out_wide)") == 2
+    # and no ring gives a slot for them
+    text = compile_file(
+        str(SAMPLES / "matrix_vector_and_groups.tile"), kernel="grouped_gemm", archs=("sm_90a",)
+    ).cu
+    assert "wgmma" in text and "pack_chunk(shared" not in text
+
+
 @pytest.mark.parametrize("name", sorted(VALUES))
 def test_nothing_spills(name: str, tmp_path: Path) -> None:
     text = compiled(file_of(tmp_path, name))
@@ -113,7 +155,7 @@ def test_nothing_spills(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "trips", "product"),
     [
-        ("bias", "K by BK", "a[i, k] @ b[k, j]"),
+        ("plane", "K by BK", "a[i, k] @ b[k, j]"),
         ("gated", "K by BK", "a[i, k] @ b[k, j]"),
         ("scales", "K by BK", "(a[i, k] @ b[k, j]) * 2.0"),
         ("relu", "64 : K by BK", "a[i, k] @ b[k, j]"),

@@ -11,6 +11,10 @@ import pytest
 from tests.emulator.test_samples import outcomes
 from tests.passes.decoding import walked
 from tilec.compiler import compile_file
+from tilec.ir import kernel_ir as k
+from tilec.ir.symbolic import Sym, Var
+from tilec.passes.grid_order import section_size
+from tilec.targets.table import TARGETS
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 
@@ -74,6 +78,42 @@ def test_every_place_comes_once(rows: int, columns: int, more: int, form: str) -
     # the first group goes through its rows in each column
     height = min(8, rows)
     assert [p[-2:] for p in found[:height]] == [(row, 0) for row in range(height)]
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+@pytest.mark.parametrize("counts", [(8, 5), (1, 4), (3, 7, 2), (4, 4, 1)])
+def test_sections_have_each_place_once_and_the_longest_first(
+    counts: tuple[int, ...], size: int
+) -> None:
+    *others, trips = counts
+    found = walked(f"section {size}", counts)
+    assert sorted(found) == sorted(product(*map(range, counts)))
+    numbers = list(product(*map(range, others)))
+    while numbers:
+        some, numbers = numbers[:size], numbers[size:]
+        section, found = found[: trips * len(some)], found[trips * len(some) :]
+        assert section == [(*other, j) for j in reversed(range(trips)) for other in some]
+
+
+@pytest.mark.parametrize(
+    ("trips", "others", "resident", "size"),
+    [
+        (8, 256, 2, 64),
+        (32, 64, 2, 16),
+        (128, 16, 2, 4),
+        (8, 3, 2, 3),
+        (5000, 7, 1, 1),
+        (1, 1, 1, 1),
+    ],
+)
+def test_sections_are_even_and_have_about_two_rounds(
+    trips: int, others: int, resident: int, size: int
+) -> None:
+    sizes = {name: Sym.of(Var(name, "dim")) for name in ("others", "trips")}
+    grid = tuple(k.GridDigit(name, sym) for name, sym in sizes.items())
+    numbers = {"others": others, "trips": trips}
+    found = section_size(grid, resident, TARGETS["sm_90"])
+    assert found.evaluate(lambda v: numbers[v.name]) == size
 
 
 def test_a_product_of_incomplete_groups_verifies(tmp_path: Path) -> None:

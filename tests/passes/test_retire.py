@@ -16,6 +16,7 @@ from tilec.emulator.text import kernel_texts
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir.dtypes import F32
+from tilec.ir.kernel_walking import inside
 from tilec.ir.symbolic import Sym
 from tilec.passes import retire
 from tilec.source.diagnostics import TileError
@@ -171,7 +172,7 @@ class Walk:
 
 
 def fragments(op: k.Op) -> Iterator[k.Fragment]:
-    return retire._fragments(op)
+    return (part for part in inside(op) if isinstance(part, k.Fragment))
 
 
 # ---- on the emulator

@@ -76,7 +76,7 @@ def require(cx: Context, clause: ast.Require, facts: list[HostExpr]) -> list[Con
                     f"no `{empty}` fulfils `{part.span.text}` and what is required before it",
                     help="a size is at least 0 and below 2^31",
                 )
-                del cx.facts.upper[empty]
+                cx.facts.unlearn_upper(empty)
                 continue
             if decided is None:
                 contracts.append(Contract(condition, part.span.text, part.span))

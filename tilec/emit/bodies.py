@@ -145,10 +145,7 @@ def _draft(program: Program, kernel: k.Kernel, guard: str, facts: Facts) -> Draf
         for b in kernel.tiles
     ]
     # panels begin at larger multiples than all else: in front of it they leave no room between
-    shared = [
-        f"PanelTile<{DEVICE[b.rep]}, {b.rows}, {b.cols}> {b.name}[{b.slots}];"
-        for b in kernel.panels
-    ] + shared
+    shared = [f"{_panel_type(b)} {b.name}[{b.slots}];" for b in kernel.panels] + shared
     shared += [f"SharedBarrier {b.name}[{b.slots}];" for b in kernel.barriers]
     constants: dict[str, int] = {}
     for axis in kernel.axes:
@@ -216,6 +213,14 @@ def _shared_type(buffer: k.SharedBuffer) -> str:
     if buffer.indexed:
         return f"Indexed<{rep}>"
     return rep if buffer.vector == 1 else f"Vector<{rep}, {buffer.vector}>"
+
+
+def _panel_type(tile: a.PanelBuffer) -> str:
+    """The device's type of a tile that bulk copies bring or take away."""
+    element = DEVICE[tile.rep]
+    if tile.rows == 1:
+        return f"RowTile<{element}, {tile.cols}>"
+    return f"PanelTile<{element}, {tile.rows}, {tile.cols}>"
 
 
 def _tile_type(tile: k.TileBuffer) -> str:

@@ -329,7 +329,7 @@ class Renderer:
 _PLAIN = frozenset(
     (
         "is_within fma div_by any_lane tanh_near divisor_scale divisor_reciprocal columns_upto "
-        "columns_from has_column"
+        "columns_from has_column uniform_int"
     ).split()
 )
 """Functions that go by one name for all dtypes and accuracies."""

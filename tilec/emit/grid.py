@@ -38,7 +38,9 @@ def decode(
     if live:
         lines.append(f"const bool live = instance < {total};")
     outer = list(grid)
-    if grid[-2].swept > 1:
+    if grid[-1].section:
+        lines += _section(outer.pop(), outer, render, words)
+    elif grid[-2].swept > 1:
         del outer[-2:]
         lines += _swept(grid[-2], grid[-1], render, words, bool(outer), divisors)
     while len(outer) > 1:
@@ -228,18 +230,37 @@ def drawn_loop(
             f"following = draw_item({tickets.counter});",
             *lines,
         ]
-    ring = tickets.ring
+    wait, told, *given_back = _told(tickets)
+    if op.ahead:
+        first = [wait, told, "int item = uniform_int(told);", *given_back]
+        return [*kept, *first, "while (item >= 0) {", *lines]
     return [
         *kept,
         "for (;;) {",
-        f"barrier_wait(shared.{tickets.full}[{ring}.slot], {ring}.parity);",
-        f"const int told = shared.{tickets.numbers}[{ring}.slot];",
+        wait,
+        told,
         "const int item = uniform_int(told);",
+        *given_back,
+        "if (item < 0) break;",
+        *lines,
+    ]
+
+
+def next_told(tickets: a.Tickets) -> list[str]:
+    """Lines that take the number of the next instance that the role is told."""
+    wait, told, *given_back = _told(tickets, "following")
+    return [wait, told, "item = uniform_int(following);", *given_back]
+
+
+def _told(tickets: a.Tickets, name: str = "told") -> list[str]:
+    """Lines that wait for a number, read it, and give its place back."""
+    ring = tickets.ring
+    return [
+        f"barrier_wait(shared.{tickets.full}[{ring}.slot], {ring}.parity);",
+        f"const int {name} = shared.{tickets.numbers}[{ring}.slot];",
         "__syncwarp();",
         f"if (lane_id() == 0) barrier_arrive(shared.{tickets.free}[{ring}.slot]);",
         f"{ring}.advance();",
-        "if (item < 0) break;",
-        *lines,
     ]
 
 
@@ -273,6 +294,18 @@ def queue_loop(kernel: k.Kernel, render: Renderer, words: Collection[str]) -> li
         f"while (item < {total}) {{",
         *decode(kernel, render, words, "item"),
     ]
+
+
+def _section(
+    longest: k.GridDigit, others: list[k.GridDigit], render: Renderer, words: Collection[str]
+) -> list[str]:
+    """Lines that find an instance's trip of the last digit, the longest first within a section of the others, and leave the others' number."""
+    counts = [
+        render.sym(product(tuple(d.trips for d in digits))).text for digits in ([longest], others)
+    ]
+    found = f"section_place(instance, {', '.join(counts)}, {longest.section})"
+    trip = [f"const int {longest.name} = place.trip;"] if longest.name in words else []
+    return [f"const UnevenPlace place = {found};", *trip, "instance = place.other;"]
 
 
 def _divisor(divisors: dict[str, str], name: str, of: str) -> str:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tilec.emit.expressions import Renderer, reduction
-from tilec.emit.grid import drawn_loop, instance_loop, next_place, queue_loop
+from tilec.emit.grid import drawn_loop, instance_loop, next_place, next_told, queue_loop
 from tilec.emit.types import DEVICE
 from tilec.ir import asynchronous as a
 from tilec.ir import exchanges as e
@@ -146,7 +146,7 @@ class KernelWriter:
             case k.IfUniform() | w.IfWhole() | k.IfAnyLane():
                 text = macro(op, self, self.block(op.then), self.block(op.otherwise))
             case a.Instances():
-                self.next_place = next_place(self.kernel, self.renderer) if op.ahead else []
+                self.next_place = self._next_place(op) if op.ahead else []
                 parts = [self.op(inner) for inner in op.body]
                 words = set(re.findall(r"\w+", "\n".join(parts)))
                 numbers: list[str] = []
@@ -167,6 +167,12 @@ class KernelWriter:
                 by_warpgroup = "warpgroup" in re.findall(r"\w+", consumer)
                 text = macro(op, self, producer, consumer, by_warpgroup)
         return comment + text.strip("\n")
+
+    def _next_place(self, op: a.Instances) -> list[str]:
+        """Lines that find an instance's successor."""
+        if op.tickets is not None:
+            return next_told(op.tickets)
+        return next_place(self.kernel, self.renderer)
 
     def _comment(self, span: Span) -> str:
         if span is NOWHERE or span.source.name == "<none>":
@@ -212,8 +218,7 @@ class KernelWriter:
         """The function that stores aligned vectors. Where several axes make up the offset the compiler forgets what it is a multiple of,
         and would store them element by element."""
         several = len(self._axes or ()) > 1 and op.count is None
-        operands = self.kernel.tiles or self.kernel.panels
-        return "store_whole" if several and not operands else "store_aligned"
+        return "store_whole" if several else "store_aligned"
 
     def guards(self, guards: tuple[k.Expr, ...]) -> str:
         """A condition, "" for none."""

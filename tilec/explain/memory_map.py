@@ -36,7 +36,9 @@ class Place:
 
 def memory_map(kernel: k.Kernel) -> list[Place]:
     """The members of the kernel's struct of shared memory in order, laid out as the host compiler and nvcc lay out a struct."""
-    members: list[tuple[Placed, int, int]] = [(panel, panel.bytes, 1024) for panel in kernel.panels]
+    members: list[tuple[Placed, int, int]] = [
+        (panel, panel.bytes, panel.alignment) for panel in kernel.panels
+    ]
     for array in kernel.shared:
         width = max(1, array.rep.bits // 8)
         element = 2 * max(width, 4) if array.indexed else width
@@ -63,6 +65,8 @@ def memory_map(kernel: k.Kernel) -> list[Place]:
 def placement(buffer: Placed) -> str:
     """How the rows of a buffer lie, against bank conflicts."""
     match buffer:
+        case a.PanelBuffer() if buffer.rows == 1:
+            return "one row"
         case a.PanelBuffer():
             return f"panels of {buffer.panel} columns, swizzle of {buffer.span} bytes"
         case k.TileBuffer():

@@ -15,6 +15,7 @@ from tilec.ir import window_ops as w
 from tilec.ir.atomic_ops import AtomicElement, AtomicVector
 from tilec.ir.dtypes import I32
 from tilec.ir.kernel_operands import ProductStep
+from tilec.ir.kernel_walking import follows
 from tilec.ir.kernel_wmma import WmmaProduct
 from tilec.ir.shares import AddShare
 from tilec.source.text import NOWHERE
@@ -342,7 +343,7 @@ class Counter:
                 found |= {axis.name for axis in leaf.axes}
             elif isinstance(leaf, k.Local):
                 found |= self.along.get(leaf.name, frozenset())
-        found |= {axis.name for axis, _ in place.axes if k.follows(expr, axis)}
+        found |= {axis.name for axis, _ in place.axes if follows(expr, axis)}
         return frozenset(found)
 
     def _is_loaded(self, expr: k.Expr) -> bool:
@@ -413,7 +414,7 @@ class Counter:
         self, op: k.StoreElement | AtomicElement | k.Memory, bits: int, place: _Place
     ) -> None:
         """An element for each place along the axes that its address follows."""
-        axes = tuple(axis for axis, _ in place.axes if k.follows(op.offset, axis))
+        axes = tuple(axis for axis, _ in place.axes if follows(op.offset, axis))
         total = self.addresses.elements(axes) * bits / 8
         tensor, store = self.addresses.tensor(op.pointer), not isinstance(op, k.Memory)
         moved = Traffic(op, self.span, tensor, total, *_vector(None, bits, False), store)

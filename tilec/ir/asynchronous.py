@@ -38,7 +38,8 @@ Share = Literal["none", "rows", "panels"]
 
 @dataclass(frozen=True)
 class PanelBuffer:
-    """`slots` operand tiles in shared memory, `rows` x `cols`, in panels of up to 128 bytes of columns, swizzled."""
+    """`slots` operand tiles in shared memory, `rows` x `cols`, in panels of up to 128 bytes of columns, swizzled. One row alone is one
+    panel, as it lies in memory."""
 
     name: str
     rep: DType
@@ -53,9 +54,14 @@ class PanelBuffer:
         return next(s for s in (128, 64, 32) if row % s == 0)
 
     @property
+    def swizzle(self) -> int:
+        """The swizzle's span in bytes, 0 for none."""
+        return self.span if self.rows > 1 else 0
+
+    @property
     def panel(self) -> int:
         """Columns of a panel."""
-        return self.span * 8 // self.rep.bits
+        return self.span * 8 // self.rep.bits if self.rows > 1 else self.cols
 
     @property
     def slot_bytes(self) -> int:
@@ -63,9 +69,14 @@ class PanelBuffer:
         return self.rows * self.cols * self.rep.bits // 8
 
     @property
+    def alignment(self) -> int:
+        """Where a slot begins, in bytes: where the swizzle's pattern does, or where a bulk copy may write."""
+        return 1024 if self.rows > 1 else 128
+
+    @property
     def bytes(self) -> int:
-        """Bytes of all slots, each at a multiple of 1024."""
-        return -(-self.slot_bytes // 1024) * 1024 * self.slots
+        """Bytes of all slots, each at a multiple of the alignment."""
+        return -(-self.slot_bytes // self.alignment) * self.alignment * self.slots
 
 
 @dataclass(frozen=True)
@@ -211,6 +222,15 @@ class TileLoad(Op):
 
 
 @dataclass(frozen=True)
+class RowLoad(Op):
+    """A tile of one row into registers, pairs of columns in each thread as accumulators have them; all lanes of a warp have read it
+    behind it."""
+
+    target: Fragment
+    tile: TileAddress
+
+
+@dataclass(frozen=True)
 class WarpgroupProduct(Op):
     """Starts `target += a @ b` by each warpgroup on its rows; `target = a @ b` where it is `fresh` (not read) or where `continues`
     does not hold. `a`: a tile, a fragment of accumulators' shape, or, where it is `loaded`, what a LeftLoad has brought. Transposed: the tile's rows are the consumed axis. `blocks` of 64
@@ -238,6 +258,8 @@ class WarpgroupProduct(Op):
     loaded: bool = False
     k_first: int = 0
     """where along the consumed axis of the tiles the product begins, for a part of it"""
+    col_first: str = "0"
+    """the first column of a warpgroup in the right tile, as C++"""
 
 
 @dataclass(frozen=True)
@@ -325,6 +347,8 @@ class SendChunks(Op):
     rows: RowsAnywhere | None = None
     across: bool = False
     paired: bool = False
+    warp: str = "thread / 32"
+    """the number of the thread's warp, as C++"""
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -365,7 +389,7 @@ class NextUnless(Op):
 
 @dataclass(frozen=True)
 class NextPlace(Op):
-    """Finds the next instance of an uneven grid, of which the loop around is told `ahead`."""
+    """Finds the next instance of an uneven grid, or of those that a role is told, for the loop around, which is `ahead`."""
 
 
 SHARES = "_shares"

@@ -33,7 +33,10 @@ class Facts:
     trips: dict[Var, Sym] = field(default_factory=dict)
     """of the numbers of trips, and of integers that name one"""
     _filtered: dict[int, Sym] = field(default_factory=dict, repr=False)
-    _proved: dict[Sym, bool] = field(default_factory=dict, repr=False)
+    _proved: dict[tuple[Sym, int], bool] = field(default_factory=dict, repr=False)
+    """by what is to be proved, and the depth of proofs that was left for it"""
+    _ranges: dict[Var, Interval] = field(default_factory=dict, repr=False)
+    _expansions: dict[Sym, Sym] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(program: Program) -> Facts:
@@ -58,6 +61,7 @@ class Facts:
                 self._collect(op.otherwise)
             elif isinstance(op, Survivors):
                 self.lower[variable_of(op.out)] = 0
+                self._forget()
                 self._filtered[op.out.id] = op.trips
                 for value in op.survives.inputs:
                     self.bind_trip(variable_of(value), op.trips)
@@ -79,13 +83,13 @@ class Facts:
         """Inside its loop 0 <= var < trips."""
         if self.trips.get(var) != trips:
             self.trips[var] = trips
-            self._proved.clear()
+            self._forget()
 
     def learn(self, fact: HostExpr) -> None:
         """Take `fact > 0` as known: bounds of single variables are read off, the rest is kept for proofs."""
         if not isinstance(fact, Sym):
             return
-        self._proved.clear()
+        self._forget()
         for part in split_extreme(fact, "min"):
             part = self.numeric(part)
             if part not in self.positive:
@@ -114,13 +118,30 @@ class Facts:
         ):
             atom = dividend.terms[0][0][0]
             if isinstance(atom, Var) and divisor > 1:
-                self._proved.clear()
+                self._forget()
                 self.divisors[atom] = lcm(self.divisors.get(atom, 1), divisor)
+
+    def unlearn_upper(self, var: Var) -> None:
+        """Take no upper bound of a variable as known."""
+        del self.upper[var]
+        self._forget()
+
+    def _forget(self) -> None:
+        """What was found so far may not be all that can be found."""
+        self._proved.clear()
+        self._ranges.clear()
+        self._expansions.clear()
 
     # ---- questions
 
     def range_of(self, var: Var) -> Interval:
         """(least, greatest) value of a variable, None where unknown."""
+        known = self._ranges.get(var)
+        if known is None:
+            known = self._ranges[var] = self._found_range(var)
+        return known
+
+    def _found_range(self, var: Var) -> Interval:
         match var.kind:
             case "dim":
                 return self.lower.get(var, 0), self.upper.get(var, LARGEST_DIM)
@@ -156,11 +177,7 @@ class Facts:
 
     def prove_nonnegative(self, sym: Sym) -> bool:
         """Whether the value is known to be >= 0."""
-        known = self._proved.get(sym)
-        if known is None:
-            known = self._prove(self._expanded(sym), _DEPTH)
-            self._proved[sym] = known
-        return known
+        return self._prove(self._expanded(sym), _DEPTH)
 
     def prove_equal(self, left: Sym, right: Sym) -> bool:
         """Whether two polynomials are equal under what is known (not a matter of extents' identity)."""
@@ -191,7 +208,10 @@ class Facts:
         return Sym.of(Var(f"{var.name}/{divisor}", var.kind, var.key)) * divisor
 
     def _expanded(self, sym: Sym) -> Sym:
-        return sym.substitute(self._expand)
+        known = self._expansions.get(sym)
+        if known is None:
+            known = self._expansions[sym] = sym.substitute(self._expand)
+        return known
 
     def _range(self, var: Var) -> Interval:
         if "/" not in var.name:
@@ -205,6 +225,12 @@ class Facts:
         )
 
     def _prove(self, sym: Sym, depth: int) -> bool:
+        known = self._proved.get((sym, depth))
+        if known is None:
+            known = self._proved[sym, depth] = self._found_proof(sym, depth)
+        return known
+
+    def _found_proof(self, sym: Sym, depth: int) -> bool:
         low = sym.bounds(self._range)[0]
         if low is not None and low >= 0:
             return True

@@ -17,7 +17,7 @@ A `TileLoop` walks the registers of some axes; on each vector it loads, computes
 
 from __future__ import annotations
 
-from dataclasses import field, fields, is_dataclass
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tilec.ir.dtypes import DType
@@ -508,6 +508,9 @@ class GridDigit:
     """so many neighbouring trips of this digit, the last but one, are taken together for each trip of the last digit"""
     most: int | None = None
     """how many trips there are at most, None where that is not known"""
+    section: str = ""
+    """of the last digit, where later trips come first: the parameter that says how many trips of the other digits are taken together,
+    the longest of all first; "" where one ends before the next begins"""
 
 
 @dataclass(frozen=True)
@@ -571,28 +574,6 @@ PANEL_ALIGNMENT = 1024
 
 STATIC_SHARED_LIMIT = 48 * 1024
 """Shared memory that a kernel may declare; more must be dynamic (CUDA C++ Programming Guide)."""
-
-
-def mentions(node: object, local: str) -> bool:
-    """Whether an operation or expression, or one inside it, reads the local variable."""
-    if isinstance(node, Local):
-        return node.name == local
-    if isinstance(node, tuple | list):
-        return any(mentions(item, local) for item in node)
-    if not is_dataclass(node):
-        return False
-    return any(mentions(getattr(node, f.name), local) for f in fields(node))
-
-
-def follows(node: object, axis: LoopAxis) -> bool:
-    """Whether an operation or expression, or one inside it, depends on the coordinate along an axis."""
-    if isinstance(node, Var):
-        return node.kind == "local" and node.name in (axis.coordinate, axis.element, axis.step)
-    if isinstance(node, tuple | list):
-        return any(follows(item, axis) for item in node)
-    if not is_dataclass(node):
-        return False
-    return any(follows(getattr(node, f.name), axis) for f in fields(node))
 
 
 def collected(body: tuple[Op, ...], what: Literal["reads", "writes"]) -> tuple[str, ...]:

@@ -70,6 +70,7 @@ def _tile(tile: PanelBuffer | k.TileBuffer) -> str:
 def _digit(digit: k.GridDigit) -> str:
     how = " backwards" if digit.backwards else " uneven" if digit.uneven else ""
     how += f" swept {digit.swept}" if digit.swept > 1 else ""
+    how += f" sections of {digit.section}" if digit.section else ""
     return f"{digit.name} < {digit.trips}{how}"
 
 

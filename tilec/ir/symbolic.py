@@ -111,6 +111,14 @@ class Sym:
             return self
         if not self.terms:
             return added
+        for one, rest in ((self.terms, added.terms), (added.terms, self.terms)):
+            if not one[0][0]:
+                # a number changes the last term alone
+                number = one[0][1]
+                if not rest[-1][0]:
+                    number += rest[-1][1]
+                    rest = rest[:-1]
+                return Sym((*rest, ((), number))) if number else Sym(rest)
         total = dict(self.terms)
         for monomial, coefficient in added.terms:
             total[monomial] = total.get(monomial, 0) + coefficient
@@ -271,12 +279,18 @@ class Sym:
         low: int | None = 0
         high: int | None = 0
         for monomial, coefficient in self.terms:
-            span: Interval = (1, 1)
-            for atom in monomial:
-                span = _times(span, _atom_bounds(atom, range_of))
-            span = _times((coefficient, coefficient), span)
-            low = None if low is None or span[0] is None else low + span[0]
-            high = None if high is None or span[1] is None else high + span[1]
+            least: int | None = 1
+            most: int | None = 1
+            if monomial:
+                least, most = _atom_bounds(monomial[0], range_of)
+                for atom in monomial[1:]:
+                    least, most = _times((least, most), _atom_bounds(atom, range_of))
+            if coefficient < 0:
+                least, most = most, least
+            low = None if low is None or least is None else low + coefficient * least
+            high = None if high is None or most is None else high + coefficient * most
+            if low is None and high is None:
+                break
         return low, high
 
     def __str__(self) -> str:
@@ -312,21 +326,16 @@ Interval: TypeAlias = "tuple[int | None, int | None]"
 def _times(a: Interval, b: Interval) -> Interval:
     if a == (0, 0) or b == (0, 0):
         return (0, 0)
+    if a[0] is not None and a[0] >= 0 and b[0] is not None and b[0] >= 0:
+        return a[0] * b[0], None if a[1] is None or b[1] is None else a[1] * b[1]
     if None not in a and None not in b:
         products = [x * y for x in a for y in b if x is not None and y is not None]
         return min(products), max(products)
-    if _nonnegative(a) and _nonnegative(b):
-        low = (a[0] or 0) * (b[0] or 0)
-        return low, None if a[1] is None or b[1] is None else a[1] * b[1]
     for fixed, other in ((a, b), (b, a)):
         if fixed[0] is not None and fixed[0] == fixed[1]:
             ends = [None if e is None else e * fixed[0] for e in other]
             return (ends[0], ends[1]) if fixed[0] > 0 else (ends[1], ends[0])
     return (None, None)
-
-
-def _nonnegative(interval: Interval) -> bool:
-    return interval[0] is not None and interval[0] >= 0
 
 
 def _atom_bounds(atom: Atom, range_of: Callable[[Var], Interval]) -> Interval:

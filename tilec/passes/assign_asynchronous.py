@@ -15,6 +15,7 @@ from tilec.passes.asynchronous import Asynchronous, plan_asynchronous
 from tilec.passes.boxes import Unsuited
 from tilec.passes.computed import Computed
 from tilec.passes.copies import plan_copies, plan_turned
+from tilec.passes.held_rows import plan_rows, rows_fit
 from tilec.passes.products import Products
 from tilec.passes.turning import Turned
 
@@ -39,6 +40,8 @@ class AsynchronousAssignment(ProductAssignment):
         alone = self.alignment(2, loads)
         if not loads <= alone[2]:
             raise Unsuited("an operand's rows are not known to begin at multiples of 16 bytes")
+        with_rows = self._with_rows(form)
+        rows = {id(x) for c in with_rows.rows for s in c.sites for x in s.loads}
         forms = [(name, lines, self.alignment(2)) for name, lines in self._widths()]
         ahead = self._ahead(base, origin, form)
         found = []
@@ -60,7 +63,7 @@ class AsynchronousAssignment(ProductAssignment):
             seen.append(set(conditions))
             if name and self._is_crowded(form):
                 continue
-            chosen = form
+            chosen = with_rows if rows <= aligned else form
             brought = {id(x) for c in (ahead or form).channels for s in c.sites for x in s.loads}
             if lines and ahead is not None and brought <= aligned:
                 chosen, lines = ahead, lines - brought
@@ -120,6 +123,19 @@ class AsynchronousAssignment(ProductAssignment):
         except Unsuited:
             return None
 
+    def _with_rows(self, form: Asynchronous) -> Asynchronous:
+        """The form whose producer brings rows of the epilogue, too: those that begin, or may begin, at multiples of 16 bytes."""
+        found = []
+        for channel in plan_rows(self.program, self.nest, self.axes, form, self.target):
+            (load,) = channel.sites[0].loads
+            self.staged[id(load)] = 128 // load.out.type.dtype.bits
+            if id(load) in self.alignment(2, {id(load)})[2]:
+                found.append(channel)
+            else:
+                del self.staged[id(load)]
+        brought = replace(form, rows=tuple(found))
+        return replace(brought, rows_ahead=bool(found) and rows_fit(self.nest, brought))
+
     def _copied(
         self, form: Asynchronous, loads: set[int], dots: Collection[t.Dot]
     ) -> list[Variant]:
@@ -168,7 +184,10 @@ class AsynchronousAssignment(ProductAssignment):
 
     def _dims(self, form: Asynchronous) -> tuple[Sym, ...]:
         """Sizes of the operands' tensors that are not known to be positive."""
-        names = sorted({m.tensor for c in form.channels for m in c.members})
+        # channels of loops in turn bring tiles of several tensors
+        sites = [site for channel in form.channels for site in channel.sites]
+        brought = {load.access.tensor for site in sites for load in site.loads}
+        names = sorted({m.tensor for c in form.rings for m in c.members} | brought)
         dims = {d for name in names for d in self.program.tensor(name).dims}
         return tuple(d for d in sorted(dims, key=str) if not self.facts.prove_nonnegative(d - 1))
 

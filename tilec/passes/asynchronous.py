@@ -7,15 +7,16 @@ reads first share a channel. Everything is decided from the program's loops, loa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from tilec.ir.facts import Facts
 from tilec.ir.layouts import fragment_columns, is_paired, warpgroup_rows
+from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
-from tilec.passes.axes import Axes
+from tilec.passes.axes import Axes, AxisClass
 from tilec.passes.boxes import TensorBox, Unsuited, tensor_box
 from tilec.passes.channels import Channel, plan_channels, producer_scalars, with_slots
 from tilec.passes.epilogue import plan_epilogue
@@ -55,7 +56,8 @@ ROOM_BESIDES = 36
 class Departure:
     """A tile of accumulators' shape that leaves in chunks of 16 rows and `depth` columns of elements of `bits`, of each warp, by bulk
     copies, or, where rows of the tensor begin anywhere, by the warp's own stores of whole rows. `deferred`: under the first trips of the
-    next instance's loop; `across`: rows of accumulators are the tensor's columns."""
+    next instance's loop; `across`: rows of accumulators are the tensor's columns. `needs`: numbers that are at least 0 where all elements of
+    the tile have a place in the tensor; an instance in which one is not stores its elements."""
 
     store: t.Store
     bits: int
@@ -63,6 +65,7 @@ class Departure:
     deferred: bool
     across: bool = False
     bulk: bool = True
+    needs: tuple[Sym, ...] = ()
 
     @property
     def slots(self) -> int:
@@ -106,6 +109,20 @@ class Asynchronous:
     """registers of a thread as launched: an instruction has no more, whatever `setmaxnreg` moves"""
     interleaved: frozenset[str] = frozenset()
     """tensors whose rows are in the order in which accumulators are left operands of 8 bits"""
+    rows: tuple[Channel, ...] = ()
+    """rows that the producer brings behind an instance's last operand tiles, of those that are loaded `early`"""
+    rows_ahead: bool = False
+    """the consumers read them before the last product is done, not behind it"""
+
+    @property
+    def rings(self) -> tuple[Channel, ...]:
+        """All that the producer fills."""
+        return (*self.channels, *self.rows)
+
+    @property
+    def room(self) -> int:
+        """Registers of a consumer's thread beside accumulators and what waits to leave."""
+        return (self.registers[1] or 255) - self.products.accumulators - ROOM_BESIDES
 
     @property
     def threads(self) -> int:
@@ -171,7 +188,7 @@ def plan_asynchronous(
     narrow = any(base.plans[n].op.a.type.dtype.bits == 8 for n in turned)
     if narrow and len(turned) < len(base.plans):
         raise Unsuited(_BESIDE)
-    products, warpgroups = _geometry(axes, base, target, warps, narrow)
+    products, warpgroups = _geometry(nest, axes, base, target, warps, narrow)
     left = max((_left_registers(axes, products, base.plans[n]) for n in turned), default=0)
     channels = plan_channels(program, nest, axes, products, definitions, facts, origin)
     held = plan_held(program, nest, axes, products, definitions, facts, origin, wanted)
@@ -191,6 +208,16 @@ def plan_asynchronous(
     # chunks would take the place of slots of a CTA's own stream, whose copies cover the time that plain stores take
     if not streams or sharing is not None:
         departure = _departure(program, nest, axes, products, definitions, facts)
+    # chunks leave where the wait for a product is left to the next trip
+    bare = not turned and len(channels) == 1 and [len(s.home) for s in channels[0].sites] == [1]
+    bare = bare and running_sum(channels[0].sites[0].home[0], definitions) is not None
+    streamed = frozenset(stream.value for stream in streams)
+    chunks = 4 * warpgroups * CHUNKS_UNDER_WAY
+    if departure is not None and departure.needs:
+        # only some instances have chunks, which do not wait for a next one: no ring gives a slot for them
+        brought = (*channels, *held)
+        slots = [_slots(brought, target, stages, room, streamed) for room in (0, chunks)]
+        departure = departure if slots[0] == slots[1] and not bare else None
     room = (registers[1] or 255) - products.accumulators - ROOM_BESIDES
     packed = products.accumulators // 2
     # what is loaded early takes the registers of the packed tile that has left by then
@@ -198,13 +225,6 @@ def plan_asynchronous(
         program, nest, axes, placement, products, definitions, min(room, packed)
     )
     if departure is not None:
-        bare = len(channels) == 1 and [len(site.home) for site in channels[0].sites] == [1]
-        # chunks leave where the wait for a product is left to the next trip
-        bare = (
-            bare
-            and not turned
-            and running_sum(channels[0].sites[0].home[0], definitions) is not None
-        )
         # a load behind the last product would find all registers taken: by the accumulators and by what they are packed to
         waiting = products.accumulators * departure.bits // 32
         fits = waiting <= room and not epilogue.late and not departure.across
@@ -216,12 +236,11 @@ def plan_asynchronous(
             room -= packed
     # without a fill accumulators are taken from the start, beside what waits to leave and what the epilogue reads
     unfilled = epilogue.words is not None and epilogue.words <= room
-    leaving = 4 * warpgroups * CHUNKS_UNDER_WAY if departure else 0
+    leaving = chunks if departure else 0
     split = None
     if streams and sharing is None and not turned:
         split = plan_split(nest, axes, channels, products, streams, definitions, warpgroups, target)
         leaving += split.bytes if split is not None else 0
-    streamed = frozenset(stream.value for stream in streams)
     channels = (*channels, *held)
     try:
         channels = with_slots(channels, target, stages, leaving, streamed, split is not None)
@@ -261,6 +280,20 @@ def _hang_on_memory(nest: t.Nest, facts: Facts) -> bool:
     return any(sum(isinstance(inner, t.Dot) for inner in all_ops(op.body)) > 1 for op in loops)
 
 
+def _slots(
+    channels: tuple[Channel, ...],
+    target: Target,
+    stages: int | None,
+    leaving: int,
+    streamed: frozenset[int],
+) -> tuple[int, ...]:
+    """The slots of each channel's ring beside chunks of so many bytes; none where there is no room for two."""
+    try:
+        return tuple(c.slots for c in with_slots(channels, target, stages, leaving, streamed))
+    except Unsuited:
+        return ()
+
+
 def _departure(
     program: t.Program,
     nest: t.Nest,
@@ -283,6 +316,8 @@ def _departure(
             continue
         if down.number not in products.layouts or down.number in products.columns:
             continue
+        if along.number in products.apart:
+            continue  # a chunk is of all columns of a row
         paired = is_paired(products.layouts[down.number])
         if products.swapped and tensor.dtype.bits == 16 and not paired:
             continue
@@ -290,7 +325,8 @@ def _departure(
             box = tensor_box(program, op.access, facts)
         except Unsuited:
             continue
-        if box.inner != ((None, None), (None, None)):
+        needs = _needs(op.value, box, facts)
+        if needs is None or (needs and products.swapped):
             continue
         columns = products.layouts[along.number].capacity
         bits = tensor.dtype.bits
@@ -306,29 +342,30 @@ def _departure(
             if products.layouts[found_axis.number].capacity != found_axis.capacity:
                 beyond = box.dims[place] - box.start[place] - axis.extent
                 whole &= facts.prove_nonnegative(-beyond)
-        if whole and _all_present(op.value, box, facts):
-            return Departure(op, bits, depth, False, products.swapped)
+        if whole:
+            return Departure(op, bits, depth, False, products.swapped, needs=needs)
     return None
 
 
-def _all_present(value: t.Value, box: TensorBox, facts: Facts) -> bool:
-    """Whether all elements of a tile that lie inside the tensor are present."""
-    for axis, place in zip(value.type.axes, (box.row, box.col), strict=True):
+def _needs(value: t.Value, box: TensorBox, facts: Facts) -> tuple[Sym, ...] | None:
+    """Numbers that are at least 0 where all elements of a tile that lie inside the tensor are stored; None where there are none such."""
+    needs: list[Sym] = []
+    for axis, place, (first, last) in zip(
+        value.type.axes, (box.row, box.col), box.inner, strict=True
+    ):
         inside = box.dims[place] - box.start[place]
+        needs += [] if first is None else [-first]
+        needs += [] if last is None else [last - axis.extent]
         for constraint in axis.presence:
             match constraint:
                 case t.Below(limit):
-                    if not (
-                        facts.prove_nonnegative(limit - axis.extent)
-                        or facts.prove_nonnegative(limit - inside)
-                    ):
-                        return False
+                    if not facts.prove_nonnegative(limit - inside):
+                        needs.append(limit - axis.extent)
                 case t.AtLeast(limit):
-                    if not facts.prove_nonnegative(-limit):
-                        return False
+                    needs.append(-limit)
                 case _:
-                    return False
-    return True
+                    return None
+    return tuple(dict.fromkeys(n for n in needs if not facts.prove_nonnegative(n)))
 
 
 def _types(
@@ -378,12 +415,17 @@ def _left_registers(axes: Axes, products: Products, plan: ProductPlan) -> int:
 
 
 def _geometry(
-    axes: Axes, base: Products, target: Target, warps: int | None, paired: bool
+    nest: t.Nest,
+    axes: Axes,
+    base: Products,
+    target: Target,
+    warps: int | None,
+    paired: bool,
 ) -> tuple[Products, int]:
-    """The products' layouts for warpgroups of 64 rows: rows over warpgroups, whole columns in each; `paired` as in `warpgroup_rows`."""
+    """The products' layouts for warpgroups of 64 rows: rows over warpgroups, whole columns in each; or, where these are too many, the
+    same rows in all, which share out columns that nothing goes along. `paired` as in `warpgroup_rows`."""
     sides = [sides_of(axes, plan, base.swapped) for plan in base.plans.values()]
     rows = {row.number: row for row, _ in sides}
-    columns = {column.number: column for _, column in sides}
     extent = max(c.capacity or 1 for c in rows.values())
     if extent < WARPGROUP_ROWS:
         raise Unsuited(f"{extent} rows are fewer than the {WARPGROUP_ROWS} of a warpgroup")
@@ -396,41 +438,88 @@ def _geometry(
         warpgroups = min(most, 4)  # what stands between two products hides behind those of others
     if warpgroups not in target.role_registers or (warps or 0) % 4:
         raise Unsuited(f"{warps} warps are not one to {most} warpgroups")
+    found = _laid_out(axes, base, sides, warpgroups, paired, frozenset())
+    free = frozenset(c.number for _, c in sides if _is_free(nest, axes, base, c))
+    if free and chained and not base.swapped and not _have_room(found, warpgroups, target):
+        for count in [warps // 4] if warps else sorted(target.role_registers):
+            beside = _laid_out(axes, base, sides, count, paired, free)
+            if count > 1 and _have_room(beside, count, target):
+                return beside, count
+    return found, warpgroups
+
+
+def _have_room(products: Products, warpgroups: int, target: Target) -> bool:
+    registers = target.role_registers[warpgroups][1] or 255
+    return products.accumulators + target.consumer_registers_besides <= registers
+
+
+def _is_free(nest: t.Nest, axes: Axes, base: Products, column: AxisClass) -> bool:
+    """Whether no product consumes columns, and nothing goes along them."""
+    if column.reduced or any(_consumes(axes, plan, column.number) for plan in base.plans.values()):
+        return False
+    for op in all_ops(nest.body):
+        if isinstance(op, t.Scan | t.TopK | t.ReduceWith | t.Reshape | t.Slice):
+            args = op.args if isinstance(op, t.ReduceWith) else (op.arg,)
+            found = [c for arg in args for c in axes.of_value(arg) if c is not None]
+            if any(c.number == column.number for c in found):
+                return False
+    return True
+
+
+def _laid_out(
+    axes: Axes,
+    base: Products,
+    sides: Sequence[tuple[AxisClass, AxisClass]],
+    warpgroups: int,
+    paired: bool,
+    apart: frozenset[int],
+) -> Products:
+    """The products in so many warpgroups; `apart`: classes of columns that they share out, all with the same rows."""
+    rows = {row.number: row for row, _ in sides}
+    columns = {column.number: column for _, column in sides}
+    down = 1 if apart else warpgroups
     layouts = {}
     for c in rows.values():
-        blocks = -(-(c.capacity or 1) // (WARPGROUP_ROWS * warpgroups))
-        layouts[c.number] = warpgroup_rows(blocks, warpgroups, paired)
+        blocks = -(-(c.capacity or 1) // (WARPGROUP_ROWS * down))
+        layouts[c.number] = warpgroup_rows(blocks, down, paired)
     for c in columns.values():
-        tiles = -(-(c.capacity or 1) // 8)
+        across = warpgroups if c.number in apart else 1
+        tiles = -(-(c.capacity or 1) // (8 * across))
         # what may become a left operand, or leave in chunks, takes them in pairs
         tiles += tiles % 2 if tiles > 1 or not base.swapped else 0
         needed = max(
             (p.k_extent for p in base.plans.values() if _consumes(axes, p, c.number)), default=0
         )
-        layouts[c.number] = fragment_columns(max(tiles, needed // 8), 1, 32)
+        layouts[c.number] = fragment_columns(
+            max(tiles, needed // 8), across, WARPGROUP if apart else 32
+        )
     found = replace(
         base,
         warps=4 * warpgroups,
-        row_warps=4 * warpgroups,
+        row_warps=4 * down,
         layouts=layouts,
         columns=frozenset(columns),
         accumulators=0,
+        apart=apart,
     )
+    sizes = []
     needed = used = 0
     for plan in base.distinct():
         row, column = sides_of(axes, plan, base.swapped)
         padded = layouts[row.number].capacity * layouts[column.number].capacity
-        found.accumulators += padded // (WARPGROUP * warpgroups)
-        used += padded * plan.k_extent
+        across = warpgroups if column.number in apart else 1
+        sizes.append((plan.op.out.id, padded // (WARPGROUP * down * across)))
+        # warpgroups with the same rows have the same products but for columns that they share out
+        used += padded * plan.k_extent * (warpgroups // (down * across))
         needed += (row.capacity or 1) * (column.capacity or 1) * plan.k_extent
-        width = layouts[column.number].capacity
+        width = layouts[column.number].capacity // across
         if width > WIDEST_PIECE and width % WIDEST_PIECE:
             raise Unsuited(f"{width} columns are no whole pieces")
-    beside = base.beside * 32 * base.warps
-    found.beside = -(-beside // (WARPGROUP * warpgroups))
-    found.accumulators += found.beside
+    each = WARPGROUP * down
+    found.carried = {n: -(-words * 32 * base.warps // each) for n, words in base.carried.items()}
+    found.accumulators = found.at_once((*sizes, *found.carried.items()))
     found.waste = 1 - needed / used if used else 0.0
-    return found, warpgroups
+    return found
 
 
 def _consumes(axes: Axes, plan: ProductPlan, number: int) -> bool:

@@ -14,12 +14,13 @@ product the exponentials of a warp would wait for it, and the tensor cores for t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tilec.ir import kernel_ir as k
 from tilec.ir.kernel_operands import DeclareOperands, ProductStep, ReadOperands
 from tilec.ir.kernel_storage import Part
+from tilec.ir.kernel_walking import inside
 
 
 def run(kernel: k.Kernel) -> k.Kernel:
@@ -138,11 +139,4 @@ def _own(op: k.Op) -> Iterator[k.Fragment]:
 
 def _fragments(node: Any) -> Iterator[k.Fragment]:
     """All fragments that an op names."""
-    if isinstance(node, k.Fragment):
-        yield node
-    elif isinstance(node, tuple):
-        for part in node:
-            yield from _fragments(part)
-    elif is_dataclass(node):
-        for f in fields(node):
-            yield from _fragments(getattr(node, f.name))
+    return (part for part in inside(node) if isinstance(part, k.Fragment))

@@ -28,16 +28,18 @@ class TensorBox:
 
 
 def load_box(program: t.Program, load: t.Load, facts: Facts) -> TensorBox:
-    """The box of a load. Raises Unsuited where a bulk copy cannot bring it as it is."""
-    if load.out.type.rank != 2:
+    """The box of a load of a tile, or of one row: its columns are its rows, too. Raises Unsuited where a bulk copy cannot bring it as it
+    is."""
+    rank = load.out.type.rank
+    if rank not in (1, 2):
         raise Unsuited("an operand is gathered")
     if program.tensor(load.access.tensor).role in ("output", "inout"):
         raise Unsuited(f"`{load.access.tensor}` is written by this kernel")
-    return tensor_box(program, load.access, facts)
+    return tensor_box(program, load.access, facts, rank)
 
 
-def tensor_box(program: t.Program, access: t.Access, facts: Facts) -> TensorBox:
-    """The box of an access to a tile. Raises Unsuited where a bulk copy cannot move it as it is."""
+def tensor_box(program: t.Program, access: t.Access, facts: Facts, rank: int = 2) -> TensorBox:
+    """The box of an access to a tile, or, with a `rank` of 1, to a row. Raises Unsuited where a bulk copy cannot move it as it is."""
     tensor = program.tensor(access.tensor)
     view = next((v for v in program.views if v.name == access.view), None)
     dims = tensor.dims if view is None else view.dims
@@ -46,8 +48,8 @@ def tensor_box(program: t.Program, access: t.Access, facts: Facts) -> TensorBox:
     )
     if access.pointwise:
         raise Unsuited("an operand is gathered")
-    if not 2 <= len(dims) <= 5:
-        raise Unsuited(f"a bulk copy takes 2 to 5 dimensions, `{tensor.name}` has {len(dims)}")
+    if not rank <= len(dims) <= 5:
+        raise Unsuited(f"a bulk copy takes {rank} to 5 dimensions, `{tensor.name}` has {len(dims)}")
     start: list[Sym] = []
     places: list[int] = []
     inner: list[tuple[Sym | None, Sym | None]] = []
@@ -65,9 +67,9 @@ def tensor_box(program: t.Program, access: t.Access, facts: Facts) -> TensorBox:
                 inner += [_inner(term, dims[n], facts)] * len(along)
             case t.AtTile():
                 raise Unsuited("an operand is gathered")
-    if len(places) != 2 or places[1] != len(dims) - 1 or strides[-1].constant != 1:
+    if len(places) != rank or places[-1] != len(dims) - 1 or strides[-1].constant != 1:
         raise Unsuited("an operand's columns are not neighbours in memory")
-    return TensorBox(tuple(dims), tuple(strides), tuple(start), places[0], places[1], tuple(inner))
+    return TensorBox(tuple(dims), tuple(strides), tuple(start), places[0], places[-1], tuple(inner))
 
 
 def _inner(term: t.AtSpan, dim: Sym, facts: Facts) -> tuple[Sym | None, Sym | None]:

@@ -89,7 +89,9 @@ def describe(
 
 
 def _operand_tile(buffer: PanelBuffer | k.TileBuffer) -> Note:
-    if isinstance(buffer, PanelBuffer):
+    if isinstance(buffer, PanelBuffer) and buffer.rows == 1:
+        placement = "one row"
+    elif isinstance(buffer, PanelBuffer):
         placement = f"panels of {buffer.panel} columns, swizzled"
     else:
         placement = "rows at an odd pitch" if buffer.plain else "swizzled"
@@ -105,6 +107,8 @@ def _operand_tile(buffer: PanelBuffer | k.TileBuffer) -> Note:
 
 
 def _order(digit: k.GridDigit) -> str:
+    if digit.section:
+        return "sections of the other loops, in each last first"
     if digit.backwards:
         return "last first"
     if digit.uneven:

@@ -9,14 +9,21 @@ swept along the columns, they read about as much of either, and both are read ag
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.symbolic import Var
+from tilec.ir.launch import product
+from tilec.ir.symbolic import Sym, Var
 from tilec.passes.uses import Definitions, all_ops, operands, syms_of
+from tilec.targets.devices import REPRESENTATIVES
+from tilec.targets.table import DEFAULT_ARCH, Target
 
 ROWS_OF_A_GROUP = 8
 """Rows of tiles that are swept together: of some hundred resident CTAs about as many columns as rows."""
+
+SECTION_ROUNDS = 2
+"""Rounds of resident CTAs that a section of an uneven grid has about."""
 
 
 def rows_of_a_group(nest: t.Nest, definitions: Definitions) -> int:
@@ -73,6 +80,17 @@ def uneven_chain(program: t.Program) -> bool:
             if sum(isinstance(inner, t.Dot) for inner in all_ops(op.body)) > 1:
                 return True
     return False
+
+
+def section_size(grid: Sequence[k.GridDigit], resident: int, target: Target) -> Sym:
+    """How many trips of the other loops of a grid whose last one has longer trips later are taken together, the longest first; `resident`
+    CTAs share a multiprocessor. One after the other each would end with its short trips, and the last one's long ones, which start when
+    most of the work is done, would be waited for. All together, those that read the same are far from each other."""
+    device = REPRESENTATIVES.get(target.arch, REPRESENTATIVES[DEFAULT_ARCH])
+    trips, others = grid[-1].trips, product(tuple(digit.trips for digit in grid[:-1]))
+    most = Sym.of(SECTION_ROUNDS * resident * device.multiprocessors) // trips + 1
+    sections = (others - 1) // most + 1
+    return (others - 1) // sections + 1
 
 
 def _depends(value: t.Value, definitions: Definitions) -> set[Var]:

@@ -238,8 +238,8 @@ def _after(
 
 
 def _share_loop(load: t.Load, store: t.Op, definitions: Definitions) -> bool:
-    loops = [loop for loop in definitions.loops[load.out.id] if isinstance(loop, t.For)]
-    return any(store in list(all_ops(loop.body)) for loop in loops)
+    loops = {id(loop) for loop in definitions.loops[load.out.id] if isinstance(loop, t.For)}
+    return any(id(loop) in loops for loop in definitions.around[id(store)])
 
 
 def _loops_around(op: t.Op, definitions: Definitions) -> tuple[t.Op, ...]:
@@ -248,14 +248,7 @@ def _loops_around(op: t.Op, definitions: Definitions) -> tuple[t.Op, ...]:
     if isinstance(op, t.For):
         # initial values are read in front of the loop, and next ones are made inside it
         return definitions.loops[op.carried[0].result.id] if op.carried else ()
-    around: tuple[t.Op, ...] = ()
-    for loops in definitions.loops.values():
-        for n, loop in enumerate(loops):
-            if isinstance(loop, t.For) and op in loop.body.ops:
-                return loops[: n + 1]
-            if isinstance(loop, t.If) and (op in loop.then.ops or op in loop.otherwise.ops):
-                around = loops[: n + 1]
-    return around
+    return definitions.around.get(id(op), ())
 
 
 def _last_positions(block: t.Block, position: dict[int, int]) -> dict[int, int]:

@@ -10,12 +10,13 @@ p = exp(s - max_s)          max_s = … s …
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from collections.abc import Set
+from dataclasses import replace
 
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
+from tilec.ir.kernel_walking import inside
+from tilec.lazy_dataclass import dataclass
 
 LONG = frozenset({"exp", "exp2", "log", "log2", "tanh", "sigmoid", "erf", "sin", "cos", "pow"})
 """Functions beside which products gain nothing: exponentials before the wait cost 4 to 7 % on an H200, and ptxas moves the wait
@@ -43,8 +44,9 @@ def _block(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
             result.append(a.WarpgroupWait(len(pending), group.targets))
             result.extend(group.releases)
 
-    exchanges = [n for n, op in enumerate(ops) if _exchanges(op)]
-    last = exchanges[-1] if exchanges and any(map(_is_long, ops[exchanges[-1] :])) else -1
+    about = [_About.of(op) for op in ops]
+    exchanges = [n for n, op in enumerate(ops) if about[n].exchanges and not _is_loop(op)]
+    last = exchanges[-1] if exchanges and any(x.is_long for x in about[exchanges[-1] :]) else -1
     for n, op in enumerate(ops):
         match op:
             case a.WarpgroupCommit() if op.targets:
@@ -63,10 +65,10 @@ def _block(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
                 touched = {f.name for f in (getattr(op, "a", None),) if isinstance(f, k.Fragment)}
                 settle(_covering(pending, touched))
             case _:
-                if n > last and _is_long(op):
+                if n > last and about[n].is_long:
                     settle(len(pending))
                 else:
-                    settle(_covering(pending, {f.name for f in _fragments(op)}))
+                    settle(_covering(pending, about[n].fragments))
         result.append(op)
     settle(len(pending))
     return tuple(result)
@@ -76,7 +78,7 @@ def _advances(group: a.WarpgroupCommit, ring: str) -> bool:
     return any(isinstance(op, a.RingAdvance) and op.name == ring for op in group.releases)
 
 
-def _covering(pending: list[a.WarpgroupCommit], names: set[str]) -> int:
+def _covering(pending: list[a.WarpgroupCommit], names: Set[str]) -> int:
     """How many of the oldest groups must be done before these registers are touched."""
     return max(
         (
@@ -88,26 +90,32 @@ def _covering(pending: list[a.WarpgroupCommit], names: set[str]) -> int:
     )
 
 
-def _parts(node: Any) -> Iterator[Any]:
-    yield node
-    if isinstance(node, tuple):
-        for part in node:
-            yield from _parts(part)
-    elif is_dataclass(node) and not isinstance(node, k.LoopAxis):
-        for field in fields(node):
-            if field.name != "span":
-                yield from _parts(getattr(node, field.name))
+def _is_loop(op: k.Op) -> bool:
+    """Whether an op has trips, which have waits of their own."""
+    return isinstance(op, k.Loop | a.Instances)
 
 
-def _fragments(op: k.Op) -> Iterator[k.Fragment]:
-    return (part for part in _parts(op) if isinstance(part, k.Fragment))
+@dataclass(frozen=True)
+class _About:
+    """What an op and all in it does: the fragments that it names; whether lanes exchange something, as what waits for that stands behind it;
+    whether there are long functions."""
 
+    fragments: Set[str]
+    exchanges: bool
+    is_long: bool
 
-def _exchanges(op: k.Op) -> bool:
-    """Whether lanes exchange something: what waits for that stands behind it."""
-    loop = isinstance(op, k.Loop | a.Instances)
-    return not loop and any(isinstance(part, k.LaneReduce) for part in _parts(op))
-
-
-def _is_long(op: k.Op) -> bool:
-    return any(isinstance(part, k.Apply) and part.op in LONG for part in _parts(op))
+    @staticmethod
+    def of(op: k.Op) -> _About:
+        fragments: set[str] = set()
+        exchanges = is_long = False
+        for part in inside(op):
+            match part:
+                case k.Fragment():
+                    fragments.add(part.name)
+                case k.LaneReduce():
+                    exchanges = True
+                case k.Apply():
+                    is_long |= part.op in LONG
+                case _:
+                    pass
+        return _About(fragments, exchanges, is_long)

@@ -107,6 +107,9 @@ def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
         case a.TileLoad():
             how = f"to registers, `{op.target.name}`: the producer has brought it"
             return {"what": "stage", "how": f"rows of {_shared(op.tile)} {how}"}
+        case a.RowLoad():
+            how = f"to registers, `{op.target.name}`: the producer has brought it"
+            return {"what": "stage", "how": f"row {_shared(op.tile)} {how}"}
         case a.WarpgroupProduct():
             left = "registers" if isinstance(op.a, k.Fragment) else _shared(op.a)
             return {
@@ -252,7 +255,10 @@ def _channels(kernel: k.Kernel, roles: a.Roles) -> list[Note]:
                 tile["multicast"] = _dealt(op)
             if op.policy:
                 tile["cache"] = _POLICY
-            tiles.setdefault(op.ring, {})[op.buffer.name] = tile
+            before = tiles.setdefault(op.ring, {}).get(op.buffer.name, {})
+            known = str(before.get("tensor", "")).split(", ") if before else []
+            tile["tensor"] = ", ".join(dict.fromkeys([*known, str(tile["tensor"])]))
+            tiles[op.ring][op.buffer.name] = tile
     return [
         {**note, "filled": list(filled[ring]), "tiles": list(tiles[ring].values())}
         for ring, note in found.items()

@@ -6,7 +6,7 @@ producer   instances                        producer   ring_declare; instances d
                                                        tell that there are no more
 consumer   instances                        consumer   ring_declare; instances as they are told
              lo = …; next unless alive                   lo = …
-             products, stores                            products, stores
+             products, stores                            products; what the next one is; stores
 
 A CTA for each instance starts, sets its barriers up and waits for its first tiles each time; instances that are dealt ahead leave CTAs idle
 that were dealt dead or short ones. The thread that copies draws the next number while the others work, and tells it through a ring of its own.
@@ -20,6 +20,7 @@ from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir.dtypes import I32
 from tilec.ir.launch import PointerArgument
+from tilec.passes.lower.roles import finds_ahead
 
 SLOTS = 4
 """Numbers that are told ahead: as far as rings of two slots let the producer run ahead, and one that says there are no more."""
@@ -82,5 +83,7 @@ def _declared(
             if tell is not None:
                 body = (*body[:first], tell, *body[first:])
             op = replace(op, body=body, tickets=tickets, draws=tell is not None, rotated=False)
+            if tell is None and op.keep:
+                op = finds_ahead(op)
         result.append(op)
     return tuple(result)

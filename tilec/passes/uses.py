@@ -11,6 +11,7 @@ from tilec.ir.walking import operands as operands
 from tilec.ir.walking import syms_of as syms_of
 from tilec.ir.walking import variable_of as variable_of
 from tilec.lazy_dataclass import dataclass
+from tilec.remembered import remembered
 
 
 @dataclass
@@ -19,13 +20,14 @@ class Definitions:
 
     defining: dict[int, t.Op] = field(default_factory=dict)
     users: dict[int, list[t.Op]] = field(default_factory=dict)
-    depth: dict[int, int] = field(default_factory=dict)
-    """nesting depth at which a value is defined"""
     loops: dict[int, tuple[t.Op, ...]] = field(default_factory=dict)
     """the For and If ops around a value's definition, outermost first"""
+    around: dict[int, tuple[t.Op, ...]] = field(default_factory=dict)
+    """the same of an op, by its id"""
     values: dict[int, t.Value] = field(default_factory=dict)
 
     @staticmethod
+    @remembered
     def of(block: t.Block) -> Definitions:
         """Definitions and uses of a block and everything in it."""
         found = Definitions()
@@ -35,7 +37,6 @@ class Definitions:
     def _define(self, value: t.Value, op: t.Op, around: tuple[t.Op, ...]) -> None:
         self.defining[value.id] = op
         self.values[value.id] = value
-        self.depth[value.id] = len(around)
         self.loops[value.id] = around
         self.users.setdefault(value.id, [])
 
@@ -50,6 +51,7 @@ class Definitions:
 
     def _visit(self, block: t.Block, around: tuple[t.Op, ...]) -> None:
         for op in block.ops:
+            self.around[id(op)] = around
             for value in operands(op):
                 self._use(value, op)
             self._use_syms(op)
@@ -84,6 +86,21 @@ def number(definitions: Definitions, value: t.Value) -> float | None:
     while isinstance(op, t.Full):
         op = definitions.defining.get(op.value.id)
     return float(op.value) if isinstance(op, t.Constant) else None
+
+
+def is_multiplied(value: t.Value, definitions: Definitions) -> bool:
+    """Whether a tile is loaded and products alone read it: it lies in shared memory."""
+    if not isinstance(definitions.defining[value.id], t.Load | t.Rearrange):
+        return False
+    for user in definitions.users[value.id]:
+        match user:
+            case t.Dot() if user.accumulate is not value:
+                continue
+            case t.Rearrange() if is_multiplied(user.out, definitions):
+                continue
+            case _:
+                return False
+    return True
 
 
 def running_sum(loop: t.Op, definitions: Definitions) -> t.Dot | None:

@@ -18,6 +18,7 @@ from tilec.passes.products import InRegisters, ProductPlan, Products, plan_produ
 from tilec.passes.schedule import Scheduled, schedule
 from tilec.passes.uses import all_ops
 from tilec.plan.candidate import Candidate
+from tilec.remembered import remembered
 from tilec.source.diagnostics import TileError
 from tilec.targets.table import Target
 
@@ -56,6 +57,7 @@ class Planned:
     steps: tuple[str, ...] = ()
 
 
+@remembered
 def plan(
     program: t.Program,
     nest: t.Nest,
@@ -74,6 +76,7 @@ def plan(
     return Planned(nest, axes, place(nest), products, scheduled.steps)
 
 
+@remembered
 def planned(program: t.Program, nest: t.Nest, target: Target, candidate: Candidate) -> Planned:
     """The same; a nest whose products are chained in registers is scheduled where these suffice, for warps with two blocks of rows
     before others."""
@@ -205,8 +208,8 @@ def slots(program: t.Program, nest: t.Nest, target: Target, candidate: Candidate
 
 def words(axes: Axes, products: Products) -> int:
     """Registers of a thread that holds its part of a nest's products."""
-    packed = sum(
-        _per_thread(axes, products, plan) * plan.op.a.type.dtype.bits // 32
+    packed = products.at_once(
+        (plan.op.out.id, _per_thread(axes, products, plan) * plan.op.a.type.dtype.bits // 32)
         for plan in products.distinct()
         if isinstance(plan.a, InRegisters)
     )

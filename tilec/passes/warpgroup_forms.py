@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
+from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
 from tilec.passes import computed, skip_dead, turning, warp_fit
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
@@ -17,10 +18,14 @@ from tilec.passes.boxes import Unsuited
 from tilec.passes.placement import Placement, place
 from tilec.passes.products import plan_products
 from tilec.passes.schedule import schedule
-from tilec.passes.uses import all_ops
+from tilec.passes.uses import Definitions, all_ops
 from tilec.plan.candidate import Candidate
+from tilec.remembered import remembered
 from tilec.source.diagnostics import TileError
 from tilec.targets.table import Target
+
+ANY_NUMBER = 1 << 20
+"""Of accumulators: how warpgroups share them out is not known where products are planned."""
 
 Snapshot = Callable[[str, object], None]
 """Called with a pass' name and its result."""
@@ -56,25 +61,39 @@ def asynchronous(
     snapshot: Snapshot = no_snapshot,
 ) -> tuple[list[Form], str]:
     """The variants in the asynchronous form, of the nest scheduled for it; or why there are none, "" where nothing asks for it."""
+    forms, reason, shown = _asked(program, nest, target, candidate)
+    for name, result in shown:
+        snapshot(name, result)
+    return list(forms), reason
+
+
+Shown = list[tuple[str, object]]
+"""Passes and their results."""
+
+
+@remembered
+def _asked(
+    program: t.Program, nest: t.Nest, target: Target, candidate: Candidate
+) -> tuple[list[Form], str, Shown]:
+    """The same, and what a snapshot shows."""
     if "wgmma" not in target.features or candidate.mma not in ("auto", "wgmma"):
-        return [], ""
+        return [], "", []
     if not any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
-        return [], ""
+        return [], "", []
     # roles go on where an instance stores nothing
     nest = skip_dead.where_alive(nest, Facts.of(program))
-    forms, reason = as_it_stands(program, nest, target, candidate, None, snapshot)
+    shown: Shown = []
+    forms, reason = as_it_stands(program, nest, target, candidate, None, shown)
     turned = None if forms else turning.turn(program, nest)
     if turned is not None:
-        snapshot("turning", replace(turned.program, nests=(turned.nest,)))
-        forms, reason = as_it_stands(
-            turned.program, turned.nest, target, candidate, turned, snapshot
-        )
+        shown.append(("turning", replace(turned.program, nests=(turned.nest,))))
+        forms, reason = as_it_stands(turned.program, turned.nest, target, candidate, turned, shown)
     made = None if forms else _ahead(program, nest, target, candidate)
     if made is not None:
-        snapshot("computed", replace(made.program, nests=(made.nest,)))
-        forms, other = as_it_stands(made.program, made.nest, target, candidate, made, snapshot)
+        shown.append(("computed", replace(made.program, nests=(made.nest,))))
+        forms, other = as_it_stands(made.program, made.nest, target, candidate, made, shown)
         reason = other if not forms else ""
-    return forms, reason
+    return forms, reason, shown
 
 
 def _ahead(
@@ -103,18 +122,19 @@ def as_it_stands(
     target: Target,
     candidate: Candidate,
     turned: turning.Turned | computed.Computed | None = None,
-    snapshot: Snapshot = no_snapshot,
+    shown: Shown | None = None,
 ) -> tuple[list[Form], str]:
-    """The same of a nest as it stands; `turned`: where operands of it have been, or are computed ahead."""
-    scheduled = schedule(program, nest)
+    """The same of a nest as it stands; `turned`: where operands of it have been, or are computed ahead. `shown` gets what a snapshot shows."""
+    scheduled = schedule(program, nest, positive=_brought_sizes(program, nest))
     program = scheduled.program
-    snapshot("schedule", replace(program, nests=(scheduled.nest,)))
+    if shown is not None:
+        shown.append(("schedule", replace(program, nests=(scheduled.nest,))))
     try:
         nest, axes = classify(program, scheduled.nest)
         placement = place(nest)
         chained = (8, 16) if turned is not None else (16,)
         products = plan_products(
-            nest, axes, target, candidate.warps, "auto", scheduled.origin, chained
+            nest, axes, target, candidate.warps, "auto", scheduled.origin, chained, ANY_NUMBER
         )
         assert products is not None
         assignment = AsynchronousAssignment(
@@ -127,3 +147,17 @@ def as_it_stands(
     except TileError as error:
         return [], error.diagnostics[0].message
     return [Form(program, nest, axes, placement, v, scheduled.steps) for v in variants], ""
+
+
+def _brought_sizes(program: t.Program, nest: t.Nest) -> list[Sym]:
+    """The sizes of the tensors that operands are loaded from: a map is of elements that are there, so that none is 0 at a launch."""
+    definitions = Definitions.of(nest.body)
+    found: dict[Sym, None] = {}
+    for op in all_ops(nest.body):
+        for operand in (op.a, op.b) if isinstance(op, t.Dot) else ():
+            inner = definitions.defining.get(operand.id)
+            while isinstance(inner, t.Rearrange):
+                inner = definitions.defining.get(inner.arg.id)
+            if isinstance(inner, t.Load):
+                found |= dict.fromkeys(program.tensor(inner.access.tensor).dims)
+    return list(found)

@@ -15,6 +15,7 @@ from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.facts import Facts
+from tilec.ir.kernel_walking import follows
 from tilec.passes.lower.context import Context
 from tilec.passes.skip_dead import left_of
 
@@ -38,5 +39,5 @@ def renewed(body: tuple[k.Op, ...], axes: Iterable[k.LoopAxis]) -> tuple[k.Op, .
     if last is None:
         return body
     behind = body[last + 1 :]
-    moved = tuple(x for x in axes if not x.layout.is_blocked and k.follows(behind, x))
+    moved = tuple(x for x in axes if not x.layout.is_blocked and follows(behind, x))
     return (*body[: last + 1], a.Renew(moved), *behind) if moved else body

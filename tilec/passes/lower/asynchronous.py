@@ -7,6 +7,7 @@ consumers  everything else; a product waits for its tiles, and releases their sl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tilec.ir import asynchronous as a
@@ -26,6 +27,7 @@ from tilec.passes.lower.own_range import OwnRange, find_own_range
 from tilec.passes.lower.parts import left_parts, load_whole, place_left, start_in_parts
 from tilec.passes.lower.products import accumulators, products_of
 from tilec.passes.lower.questions import costs_more_later
+from tilec.passes.lower.row_reads import read_rows
 from tilec.passes.lower.shares import RANK, SharedSums, splits
 from tilec.passes.lower.survivors import walked
 from tilec.passes.lower.warpgroup import first_row, start_product
@@ -68,7 +70,7 @@ class Roles:
         self.delayed: t.Dot | None = None
         """the product of the loop being lowered, whose wait is left to its next trip"""
         peers = form.sharing.size if form.sharing else 1
-        for channel in form.channels:
+        for channel in form.rings:
             base = "_".join(dict.fromkeys(m.tensor for m in channel.members))
             ring = context.names.unique(f"{base}_ring")
             self.rings[channel] = ring
@@ -80,7 +82,8 @@ class Roles:
                     self.buffers[site.operands[n].source.id] = buffer
                     self.channel_of[site.operands[n].source.id] = channel
                     self.site_of[site.operands[n].source.id] = site
-                    self.sites[id(site.loads[n])] = (channel, site)
+                    if channel not in form.rows:
+                        self.sites[id(site.loads[n])] = (channel, site)
             warps = form.warpgroups * 4 * self._peers(channel)
             self.barriers += [
                 a.Barrier(context.names.unique(f"{ring[:-5]}_full"), channel.slots, 1),
@@ -101,7 +104,7 @@ class Roles:
         return sharing.size
 
     def _barrier(self, channel: Channel, free: bool) -> str:
-        return self.barriers[2 * self.form.channels.index(channel) + free].name
+        return self.barriers[2 * self.form.rings.index(channel) + free].name
 
     # ---- the producer
 
@@ -114,6 +117,8 @@ class Roles:
         context.limits.append({})
         context.one_thread = True
         self._walk(nest.body)
+        for channel in self.form.rows:
+            self._fill(channel, channel.sites[0])
         context.one_thread = False
         context.limits.pop()
         body, context.out = where_alive(context, walked(tuple(context.out))), outer
@@ -127,7 +132,7 @@ class Roles:
 
     def _declarations(self, filled: bool) -> list[k.Op]:
         return [
-            a.RingDeclare(self.rings[c], c.slots, filled, span=NOWHERE) for c in self.form.channels
+            a.RingDeclare(self.rings[c], c.slots, filled, span=NOWHERE) for c in self.form.rings
         ]
 
     def _walk(self, block: t.Block) -> None:
@@ -257,12 +262,12 @@ class Roles:
             tuple(numeric(d) for d in reversed(box.dims)),
             tuple(numeric(s) * size for s in reversed(strides)),
             tuple(reversed(extents)),
-            buffer.span,
+            buffer.swizzle,
         )
         if parts not in self.maps:
             name = context.names.unique(f"{tensor.name}_map")
-            # products take f32 as tf32: the copy rounds, where the instruction would cut off; a result keeps its bits
-            operand = tensor.role not in ("output", "inout")
+            # products take f32 as tf32: the copy rounds, where the instruction would cut off; a result, and one row, keep their bits
+            operand = tensor.role not in ("output", "inout") and buffer.rows > 1
             dtype = TF32 if tensor.dtype == F32 and operand else tensor.dtype
             instead = copy.instead if copy is not None else None
             self.maps[parts] = TensorMapArgument(name, tensor.name, dtype, *parts[1:], instead)
@@ -302,12 +307,11 @@ class Roles:
             after = [a.Turn("end", self.form.warpgroups), *after]
         return (*self._declarations(filled=True), *before, self._instances(body, 1), *after)
 
-    def store(self, op: t.Store) -> bool:
-        """Let a tile leave by bulk copies; says whether it does."""
+    def store(self, op: t.Store, otherwise: Callable[[], None]) -> bool:
+        """Let a tile leave by bulk copies, `otherwise` one that is not whole; says whether it does."""
         if self.leaving is None or self.leaving.departure.store is not op:
             return False
-        self.leaving.store()
-        self.leaving.final = self.leaving.chunks()
+        self.leaving.leave(otherwise)
         return True
 
     def arrive(self, load: t.Load) -> None:
@@ -572,10 +576,14 @@ class Roles:
             context.out.append(self.leaving.chunks(trips=trips, least=int(some)))
         for value in sorted(self.form.early) if self.leaving is not None else ():
             load = context.definitions.defining[value]
+            if value in self.channel_of:
+                continue
             axes = context.loop_axes(load.outs[0])
             # an element at a time each comes with an address and a register of its own
             if id(load) in context.variant.aligned or not any(x and x.vectorised for x in axes):
                 context.hold(load)
+        if self.form.rows_ahead:
+            read_rows(self)
         context.out.append(a.WarpgroupWait(0, (target,), span=loop.span))
         channels = [self.channel_of[s.operands[0].source.id] for s in self._sites_of(dot)]
         body = tuple(x for channel in channels for x in self.release(channel, previous=True))
@@ -586,6 +594,8 @@ class Roles:
             if splits(self.sums, loop):
                 least = k.Index(RANK, I32)
             context.out.append(k.IfUniform(k.Apply("gt", (trips, least), BOOL), body))
+        if not self.form.rows_ahead:
+            read_rows(self)
 
 
 def _is_zero(value: t.Value, definitions: Definitions) -> bool:

@@ -16,6 +16,7 @@ from tilec.ir import tile_ir as t
 from tilec.ir import window_ops as w
 from tilec.ir.atomic_ops import AtomicElement, AtomicVector
 from tilec.ir.dtypes import BOOL, F32, I32, DType
+from tilec.ir.kernel_walking import follows
 from tilec.ir.symbolic import Sym, Var, sym_min
 from tilec.passes.interior import affine
 from tilec.passes.lower import edges, fused, packed
@@ -433,7 +434,7 @@ class Body(AddressBuilder):
                 op.target.rep.bits * axis.layout.vector
                 for op in self.loads
                 if isinstance(op, k.LoadVector)
-                and not k.follows((op.offset, op.guards, op.count), other)
+                and not follows((op.offset, op.guards, op.count), other)
             ]
         return axis.layout.steps * sum(-(-bits // 32) for bits in vectors)
 

@@ -9,6 +9,7 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, I32, DType
 from tilec.ir.facts import Facts
+from tilec.ir.kernel_walking import mentions
 from tilec.ir.kernel_wmma import Sums
 from tilec.ir.layouts import Digit
 from tilec.ir.symbolic import Sym, Var
@@ -231,7 +232,7 @@ class Context:
             for position in range(first, len(self.out)):
                 op = self.out[position]
                 if isinstance(op, k.Let) and bound == k.Local(op.name, op.rep):
-                    if not any(k.mentions(other, op.name) for other in self.out[position + 1 :]):
+                    if not any(mentions(other, op.name) for other in self.out[position + 1 :]):
                         del self.out[position]
                         self.names.used.discard(op.name)
                         scope = self.limits[-1]

@@ -6,6 +6,7 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.launch import Argument, IntegerArgument, PointerArgument, ScalarArgument
 from tilec.ir.symbolic import Sym, Var
+from tilec.passes.grid_order import section_size
 from tilec.passes.lower.context import Context
 from tilec.passes.uses import all_ops
 
@@ -37,6 +38,9 @@ def finish(context: Context, grid: tuple[k.GridDigit, ...], name: str, body_name
                 named = var.name in declared or argument in arguments
                 if var.kind == "scalar" and var in used and not named:
                     arguments.append(argument)
+    if grid and grid[-1].section:
+        size = section_size(grid, variant.blocks_per_sm, context.target)
+        arguments.append(IntegerArgument(grid[-1].section, context.facts.numeric(size)))
     used_scalars = _scalars_used(context)
     arguments += [ScalarArgument(s.name) for s in program.scalars if s.name in used_scalars]
     axes = tuple(

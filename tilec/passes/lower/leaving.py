@@ -1,5 +1,5 @@
 """A tile that leaves a nest of asynchronous products by bulk copies, or by stores of whole rows: now, chunk by chunk, or under the next
-instance's loop."""
+instance's loop. Where rows may end inside of it, an instance asks whether its tile is whole, and stores the elements of one that is not."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
-from tilec.ir.dtypes import F32, I32
+from tilec.ir.dtypes import BOOL, F32, I32
 from tilec.ir.layouts import is_paired
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.asynchronous import CHUNK_ROWS, Departure
 from tilec.passes.boxes import TensorBox, tensor_box
+from tilec.passes.lower.body import conjunction
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.lines import rounded_fragment
 
@@ -52,6 +53,7 @@ class Leaving:
         )
         self.before: list[k.Op] = []
         self.map = ""
+        self.warp = ""
         self.final: k.Op = a.BulkDrain()
         self.rows: a.RowsAnywhere | None = None
         self.places: list[k.Fragment] = []
@@ -101,6 +103,7 @@ class Leaving:
             rows=self.rows,
             across=self.departure.across,
             paired=is_paired(self.down.layout),
+            warp=self.warp or "thread / 32",
             span=self.departure.store.span,
         )
 
@@ -120,6 +123,30 @@ class Leaving:
             context.index(box.dims[box.col]),
         )
 
+    def leave(self, otherwise: Callable[[], None]) -> None:
+        """Let the tile leave; where it is not whole, `otherwise` stores its elements."""
+        context = self.context
+        needs = self.departure.needs
+        if not needs:
+            self.store()
+            self.final = self.chunks()
+            return
+        # both ways send the same registers, which are made while the last product may still be under way
+        store = self.departure.store
+        rounded_fragment(context, store.value, self.axes, self.fragment, store.span)
+        context.fragments[store.value.id] = self.fragment
+        zero = k.Literal_(0, I32)
+        whole = tuple(k.Apply("ge", (context.index(need), zero), BOOL) for need in needs)
+        branches: list[tuple[k.Op, ...]] = []
+        for branch in (self.store, otherwise):
+            outer, context.out = context.out, []
+            context.limits.append({})
+            branch()
+            context.limits.pop()
+            branches.append(tuple(context.out))
+            context.out = outer
+        context.out.append(k.IfUniform(conjunction(whole), *branches, span=store.span))
+
     def store(self) -> None:
         """Pack the tile and note where it goes; or, unless it is deferred, pack and send it chunk by chunk."""
         context = self.context
@@ -129,6 +156,11 @@ class Leaving:
             rounded_fragment(context, store.value, self.axes, self.fragment, store.span, False)
         thread = Sym.of(Var("thread", "local"))
         warp = thread // 128 * (64 * self.blocks) + thread % 128 // 32 * 16
+        if not deferred and self.departure.bulk:
+            # one lane starts the copies: what is not known to be the same in all takes a loop over those that differ
+            self.warp = self._uniform("warp", thread // 32)
+            rows = self.warp if self.blocks == 1 else self._uniform("warp_row", warp)
+            warp = Sym.of(Var(rows, "local")) * (16 if self.blocks == 1 else 1)
         down = self.box.col if self.departure.across else self.box.row
         for n, place in enumerate(self.places):
             start = self.box.start[n] + (warp if n == down else 0)
@@ -160,6 +192,14 @@ class Leaving:
                     )
                 context.out.append(self.chunks(only=sent))
             context.prepared = None
+
+    def _uniform(self, name: str, value: Sym) -> str:
+        """A variable with what is the same in all lanes of a warp."""
+        context = self.context
+        name = context.names.unique(name)
+        same = k.Apply("uniform_int", (k.Index(value, I32),), I32)
+        context.out.append(k.Let(name, I32, same, span=self.departure.store.span))
+        return name
 
     def _parts(self, number: int) -> tuple[k.Part, ...]:
         """The steps of a chunk along rows and columns."""

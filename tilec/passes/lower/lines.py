@@ -3,6 +3,8 @@ lanes hold."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.layouts import (
@@ -122,9 +124,14 @@ def _store_walk(
     if form is k.JoinRows:
         source = _unrounded_fragment(context, op, axes)
     else:
-        name = context.names.unique(f"{op.access.tensor}_out")
+        name = f"{op.access.tensor}_out"
         source = k.Fragment(name, op.value.type.dtype, context.ordered(axes))
-        rounded_fragment(context, op.value, axes, source, op.span)
+        held = context.fragments.get(op.value.id)
+        if held is not None and (held.axes, held.rep) == (source.axes, source.rep):
+            source = held
+        else:
+            source = replace(source, name=context.names.unique(name))
+            rounded_fragment(context, op.value, axes, source, op.span)
     packed = source.rep if form is k.JoinRows else rep
     joined = k.Fragment(body.local_name(f"{op.access.tensor}_line"), packed, (line,), local=True)
     body.loads.append(form(joined, source, across, line, span=op.span))

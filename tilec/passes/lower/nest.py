@@ -132,6 +132,8 @@ def lower_nest(
             grid = [places[loop.index] for loop in order]
     elif len(grid) > 1 and not any(d.backwards for d in grid[-2:]):
         grid[-2] = replace(grid[-2], swept=rows_of_a_group(nest, definitions))
+    elif len(grid) > 1 and grid[-1].backwards and variant.asynchronous is None:
+        grid[-1] = replace(grid[-1], section=names.unique(f"{nest.grid[-1].name}_section"))
     statements = _Statements(context)
     context.lower_scalar = statements.op
     context.hold = statements.hold
@@ -372,7 +374,8 @@ class _Statements:
         rest = list(group)
         while rest:
             axes = context.ordered(self._access_axes(rest[0]))
-            if self.roles is not None and self.roles.store(rest[0]):
+            elements = partial(self._store_elements, rest[0])
+            if self.roles is not None and self.roles.store(rest[0], elements):
                 rest = rest[1:]
                 continue
             if context.variant.products is not None and store_lines(context, rest[0]):
@@ -383,6 +386,11 @@ class _Statements:
             self._store_walk(same, axes)
         if meets:
             context.out.append(k.CtaSync(f"writes of {meets[0]} before it is read"))
+
+    def _store_elements(self, op: t.Store) -> None:
+        """A store of its own of what threads have in registers."""
+        if not store_lines(self.context, op):
+            self._store_walk([op], self.context.ordered(self._access_axes(op)))
 
     def _access_axes(self, op: t.Store | t.Atomic) -> tuple[k.LoopAxis | None, ...]:
         context = self.context

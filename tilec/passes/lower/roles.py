@@ -40,9 +40,11 @@ def with_roles(
         threads=form.threads + PRODUCERS,
         producers=PRODUCERS,
         arguments=(*roles.maps.values(), *kernel.arguments),
-        panels=(
-            *roles.panels,
-            *([roles.leaving.buffer] if roles.leaving is not None else []),
+        panels=tuple(
+            sorted(
+                (*roles.panels, *([roles.leaving.buffer] if roles.leaving is not None else [])),
+                key=lambda panel: -panel.alignment,
+            )
         ),
         barriers=(*roles.barriers, *exchange),
         cluster=sharing.size if sharing else split.size if split else 1,
@@ -66,13 +68,13 @@ def _rotated(ops: tuple[k.Op, ...], roles: Roles) -> tuple[k.Op, ...]:
 
 def _ahead(ops: tuple[k.Op, ...]) -> tuple[k.Op, ...]:
     """The consumers' ops, which find the next instance while the last product of one is under way, where registers hold what it takes."""
-    result: list[k.Op] = []
-    for op in ops:
-        if isinstance(op, a.Instances) and op.keep:
-            started = [n for n, x in enumerate(op.body) if isinstance(x, a.WarpgroupCommit)]
-            if started and not any(isinstance(x, a.NextUnless) for x in op.body):
-                at = started[-1] + 1
-                body = (*op.body[:at], a.NextPlace(), *op.body[at:])
-                op = replace(op, body=body, ahead=True)
-        result.append(op)
-    return tuple(result)
+    return tuple(finds_ahead(op) if isinstance(op, a.Instances) and op.keep else op for op in ops)
+
+
+def finds_ahead(op: a.Instances) -> a.Instances:
+    """A role's instances, of which each finds the next one behind its last product."""
+    started = [n for n, x in enumerate(op.body) if isinstance(x, a.WarpgroupCommit)]
+    if not started or any(isinstance(x, a.NextUnless) for x in op.body):
+        return op
+    at = started[-1] + 1
+    return replace(op, body=(*op.body[:at], a.NextPlace(), *op.body[at:]), ahead=True)

@@ -31,16 +31,33 @@ def hold_masked(
     found = _mask(context, op)
     if found is None:
         return False
-    plain, needs = found
     value = op.outs[0]
     axes = context.ordered(coords)
-    fragment = k.Fragment(name, plain.type.dtype, axes)
+    fragment = k.Fragment(name, found[0].type.dtype, axes)
     context.out.append(k.Declare(fragment, None, span=value.span))
-    conditions = tuple(
-        k.Apply("ge", (context.index(need), k.Literal_(0, I32)), BOOL) for need in needs
-    )
-    branches = []
-    for shown in (plain, value):
+
+    def branch(shown: t.Value) -> tuple[k.Op, ...]:
+        """What evaluates a value, with a branch of its own where that is a mask again."""
+        source = context.definitions.defining.get(shown.id)
+        mask = None
+        if source is not None and shown.id not in context.fragments:
+            mask = _mask(context, source)
+        outer, context.out = context.out, []
+        context.limits.append({})
+        if mask is not None:
+            zero = k.Literal_(0, I32)
+            needed = tuple(k.Apply("ge", (context.index(n), zero), BOOL) for n in mask[1])
+            whole = branch(mask[0])
+            masked = assigned(shown)
+            context.out.append(k.IfUniform(conjunction(needed), whole, masked, span=value.span))
+        else:
+            context.out += assigned(shown)
+        context.limits.pop()
+        ops, context.out = tuple(context.out), outer
+        return ops
+
+    def assigned(shown: t.Value) -> tuple[k.Op, ...]:
+        """What evaluates a value with all its masks."""
         outer, context.out = context.out, []
         context.limits.append({})
         body = Body(context, axes)
@@ -49,11 +66,11 @@ def hold_masked(
         assert expr.rep == fragment.rep
         body.finish(Guards(), [k.Assign(fragment, expr)], [], value.span)
         context.limits.pop()
-        branches.append(tuple(context.out))
-        context.out = outer
-    whole, masked = branches
+        ops, context.out = tuple(context.out), outer
+        return ops
+
+    context.out += branch(value)
     context.fragments[value.id] = fragment
-    context.out.append(k.IfUniform(conjunction(conditions), whole, masked, span=value.span))
     return True
 
 
