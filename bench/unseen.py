@@ -64,6 +64,8 @@ class Form:
     """the result by head, where it is laid out in another way"""
     out: tuple[int, ...] = ()
     """the result's shape where it is not that of the queries"""
+    dtype: torch.dtype = torch.bfloat16
+    """of the result"""
     more: tuple[int, ...] = ()
     """shape of a second result in float32, which is not compared"""
     rival: bool = True
@@ -337,12 +339,19 @@ def forms() -> dict[str, Callable[[], Form]]:
         return plain("few_queries", mask=lambda b, h, i, j: i + 4096 - 8 >= j,
                      length=8, keys=4096, batch=16, count=32, group=8)  # fmt: skip
 
+    def singles() -> Form:
+        arguments = tuple(torch.randn(4, 16, 4096, 128, device="cuda") for _ in range(3))
+        q, k, v = (x.half() for x in arguments)
+        form = Form("singles", q, k, v, arguments, (128**-0.5,), mask=causal)
+        form.dtype, form.flex = torch.float32, "of operands of 16 bits"
+        return form
+
     found: dict[str, Callable[[], Form]] = {
         f.__name__: f
         for f in (
             prefix_lm, documents, chunked, strided, window_sinks, first_and_window, window_alibi, window_soft_cap, relative,
             bucketed, key_mask, key_bias, query_scale, head_scale, sigmoid_weights, relu_weights, qk_norm, rope, queries_scaled,
-            widths, latent, cached, last_queries, around, tokens_first, one_tensor, switched, packed_soft_cap, few_queries,
+            widths, latent, cached, last_queries, around, tokens_first, one_tensor, switched, packed_soft_cap, few_queries, singles,
         )
     }  # fmt: skip
     found["documents_causal"] = partial(documents, "documents_causal", False)
@@ -388,7 +397,7 @@ def prepare(form: Form) -> Callable[[], object]:
     """Its call, after the first one gave the right result. Raises ValueError where it did not."""
     launch = load(UNSEEN, form.kernel, ARCH, **form.defines)
     shape = form.q.shape
-    o = torch.full(form.out or shape, math.nan, device="cuda", dtype=torch.bfloat16)
+    o = torch.full(form.out or shape, math.nan, device="cuda", dtype=form.dtype)
     outputs = (o,) + ((torch.full(form.more, math.nan, device="cuda"),) if form.more else ())
     known = {"B": shape[0], "H": shape[1], "S": shape[2], "N": form.k.shape[2], **form.sizes}
     call = partial(

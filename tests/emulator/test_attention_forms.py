@@ -16,6 +16,7 @@ from tilec.ir.dtypes import I32, U32
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMS = ROOT / "bench" / "attention_forms.tile"
+UNSEEN = ROOT / "bench" / "attention_unseen.tile"
 PACKED = ROOT / "samples" / "attention_variants.tile"
 TILES = {"D": 64, "BM": 64, "BN": 64}
 
@@ -158,6 +159,23 @@ def test_a_first_reference_that_is_raised_shows_in_no_result(times: float) -> No
 
     ran = program.run({"B": 1, "H": 1, "S": 200, "scale": 0.125}, change)
     assert ran.launched == ("window_kernel",)
+
+
+def test_rows_that_see_their_first_key_late() -> None:
+    """Weights are 0 until then, whatever the first score is; where scores are scaled up rows without a key take the branch."""
+    program = Program(UNSEEN, "documents", TILES)
+    at = np.arange(300)
+    for scale, times in ((0.125, 1.0), (0.125, -1e18), (0.125, 1e18), (2.0, 1.0)):
+
+        def change(arrays: Arrays, times: float = times) -> None:
+            arrays["doc"][:] = np.where(at < 7, 3, at // 130)
+            q = arrays["q"]
+            q[:] = (q.astype(np.float32) * times).astype(q.dtype)
+            k = arrays["k"]
+            k[:] = (np.abs(k.astype(np.float32)) * abs(times)).astype(k.dtype)
+
+        ran = program.run({"B": 1, "H": 1, "S": 300, "scale": scale}, change)
+        assert ran.launched == ("documents_kernel",)
 
 
 def lengths(*ends: int) -> object:

@@ -1193,6 +1193,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       }
     }
   }
+  const bool le = in_bits <= 0.5f;
+  const float unseen = le ? 3.4028234663852886e+38f : NAN;
   Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -1406,7 +1408,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const float m_new = max_nan(-INFINITY, max_tile[i_step]);
     const bool near = abs_of(m_new) <= far_from;
-    carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+    carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
   }
   const int j_tile_whole_end = min_of(ceil_div(T, BN) - 1, T / 32 - 1);
 
@@ -2141,7 +2143,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
           const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+          carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
+              : NAN;
         }
 
         // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
@@ -2915,7 +2918,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
           const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+          carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
+              : NAN;
         }
 
         // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]

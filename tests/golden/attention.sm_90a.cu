@@ -1658,6 +1658,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
       }
       wgmma_commit();
+      const bool le = in_bits <= 0.5f;
+      const float unseen = le ? 3.4028234663852886e+38f : NAN;
       Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       wgmma_wait<0>();
       settle(product);
@@ -1904,7 +1906,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const float m_new = max_nan(-INFINITY, max_tile[i_step]);
         const bool near = abs_of(m_new) <= far_from;
-        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
       }
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
@@ -2187,7 +2189,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+                ? unseen : NAN;
           }
 
           // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
@@ -2513,7 +2516,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+                ? unseen : NAN;
           }
 
           // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
@@ -2881,6 +2885,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
       }
       wgmma_commit();
+      const bool le = in_bits <= 0.5f;
+      const float unseen = le ? 3.4028234663852886e+38f : NAN;
       Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       wgmma_wait<0>();
       settle(product);
@@ -3127,7 +3133,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const float m_new = max_nan(-INFINITY, max_tile[i_step]);
         const bool near = abs_of(m_new) <= far_from;
-        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
       }
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
@@ -3410,7 +3416,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+                ? unseen : NAN;
           }
 
           // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
@@ -3736,7 +3743,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+                ? unseen : NAN;
           }
 
           // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]

@@ -1889,6 +1889,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
       }
       wgmma_commit();
+      const bool le = in_bits <= 0.5f;
+      const float unseen = le ? 3.4028234663852886e+38f : NAN;
 
       // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
       Vector<float, kWidthJ> s_3[kStepsI][kStepsJ];
@@ -2140,7 +2142,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const float m_new = max_nan(-INFINITY, max_s[i_step]);
         const bool near = abs_of(m_new) <= far_from;
-        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
       }
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
@@ -2428,7 +2430,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_s_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+                ? unseen : NAN;
           }
 
           // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
@@ -2754,7 +2757,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_s_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+                ? unseen : NAN;
           }
 
           // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
@@ -3149,6 +3153,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
       }
       wgmma_commit();
+      const bool le = in_bits <= 0.5f;
+      const float unseen = le ? 3.4028234663852886e+38f : NAN;
 
       // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
       Vector<float, kWidthJ> s_3[kStepsI][kStepsJ];
@@ -3400,7 +3406,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const float m_new = max_nan(-INFINITY, max_s[i_step]);
         const bool near = abs_of(m_new) <= far_from;
-        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
       }
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
@@ -3688,7 +3694,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_s_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+                ? unseen : NAN;
           }
 
           // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
@@ -4014,7 +4021,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_s_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+                ? unseen : NAN;
           }
 
           // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]

@@ -1240,6 +1240,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     }
   }
   const float div = div_fast(8.0f, in_bits);
+  const bool le = in_bits <= 0.5f;
+  const float unseen = le ? 3.4028234663852886e+38f : NAN;
 
   // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
   Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
@@ -1469,7 +1471,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const bool near = abs_of(m_new[i_step]) <= far_from;
-    carried_2[i_step] = near ? -fma(m_new[i_step], in_bits, 0.0f) : NAN;
+    carried_2[i_step] = near ? -fma(m_new[i_step], in_bits, 0.0f) : m_new[i_step] == -INFINITY
+        ? unseen : NAN;
   }
   const int j_tile_whole_from_end = max_of(0, i_tile + floor_div(-max_of(0, i_tile
       * 128 - 1023) - 897, 128));
@@ -2963,7 +2966,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
           const bool near = abs_of(m_new_2) <= far_from;
-          carried_2_moved[i_step] = near ? -fma(m_new_2, in_bits, 0.0f) : NAN;
+          carried_2_moved[i_step] = near ? -fma(m_new_2, in_bits, 0.0f) : m_new_2 == -INFINITY
+              ? unseen : NAN;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -4444,7 +4448,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
           const bool near = abs_of(m_new_2) <= far_from;
-          carried_2_moved[i_step] = near ? -fma(m_new_2, in_bits, 0.0f) : NAN;
+          carried_2_moved[i_step] = near ? -fma(m_new_2, in_bits, 0.0f) : m_new_2 == -INFINITY
+              ? unseen : NAN;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -5476,6 +5481,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
     }
   }
+  const bool le = 1.4426950408889634f <= 0.5f;
+  const float unseen = le ? 3.4028234663852886e+38f : NAN;
 
   // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
   const float mul = slope_value * 1.4426950408889634f;
@@ -5742,7 +5749,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const float m_new = max_nan(-INFINITY, max_tile[i_step]);
     const bool near = abs_of(m_new) <= far_from;
-    carried_2[i_step] = near ? -fma(m_new, 1.4426950408889634f, 0.0f) : NAN;
+    carried_2[i_step] = near ? -fma(m_new, 1.4426950408889634f, 0.0f) : m_new == -INFINITY ? unseen
+        : NAN;
   }
   const int j_tile_whole_from_end = max_of(max_of(ceil_div(-min_of(i_tile * 128 + 128, S), 128)
       + ceil_div(min_of(i_tile * 128 + 128, S), 128), ceil_div(min_of(i_tile * 128 + 128, S),
@@ -7424,7 +7432,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
           const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved[i_step] = near ? -fma(m_new, 1.4426950408889634f, 0.0f) : NAN;
+          carried_2_moved[i_step] = near ? -fma(m_new, 1.4426950408889634f, 0.0f)
+              : m_new == -INFINITY ? unseen : NAN;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -9161,7 +9170,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
           const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved[i_step] = near ? -fma(m_new, 1.4426950408889634f, 0.0f) : NAN;
+          carried_2_moved[i_step] = near ? -fma(m_new, 1.4426950408889634f, 0.0f)
+              : m_new == -INFINITY ? unseen : NAN;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -10259,6 +10269,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       }
     }
   }
+  const bool le = in_bits <= 0.5f;
+  const float unseen = le ? 3.4028234663852886e+38f : NAN;
   const int j_begin_end = -lo;
 
   // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
@@ -10482,7 +10494,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
     const bool near = abs_of(m_new) <= far_from;
-    carried_2[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+    carried_2[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
   }
   const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile
       + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo
@@ -11978,7 +11990,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
           const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
           const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+          carried_2_moved[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
+              : NAN;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -13460,7 +13473,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
           const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
           const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : NAN;
+          carried_2_moved[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
+              : NAN;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +

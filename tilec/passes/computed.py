@@ -269,16 +269,20 @@ class _Making:
 def split(program: t.Program) -> t.Program:
     """The program with nests of their own for operands that are reduced along the axis that a product consumes: threads that hold a part
     of a row for a product know no sums of the row."""
-    nests: list[t.Nest] = []
-    for nest in program.nests:
-        found = ahead(program, nest) if _reduces(nest) else None
-        if found is None:
-            nests.append(nest)
-            continue
-        nests += [rows for copy in found.copies for rows in copy.program.nests]
-        nests.append(found.nest)
-        program = replace(program, tensors=found.program.tensors)
-    return replace(program, nests=tuple(nests)) if len(nests) > len(program.nests) else program
+    at = 0
+    while at < len(program.nests):
+        nests = program.nests
+        found = ahead(program, nests[at]) if _reduces(nests[at]) else None
+        if found is not None:
+            rows = [nest for copy in found.copies for nest in copy.program.nests]
+            program = replace(
+                program,
+                tensors=found.program.tensors,
+                nests=(*nests[:at], *rows, found.nest, *nests[at + 1 :]),
+            )
+            at += len(rows)
+        at += 1
+    return program
 
 
 def _reduces(nest: t.Nest) -> bool:
@@ -430,11 +434,13 @@ class _Ahead:
                 raise _Unknown
             ops += [self._op(op) for op in chain if op.out.id not in self.values]
             made.append((self.values[value.id], columns))
-        tensor, number = self.anchor.access.tensor, 1
+        tensor = self.anchor.access.tensor
         temp = f"{tensor}_computed"
+        if temp in names or len(self.program.nests) > 1:
+            # two nests may have operands of the same name and of different extents
+            temp = f"{temp}_{out.id}"
         while temp in names:
-            number += 1
-            temp = f"{tensor}_computed_{number}"
+            temp += "_copy"
         dims = (*self.dims, Sym.of(sum(columns for _, columns in made)))
         at = 0
         for value, columns in made:

@@ -62,39 +62,18 @@ def place(nest: t.Nest) -> Placement:
                 continue
             _decide(op, value, definitions, found, costs, position, last, group, ops)
     if not found.products:
-        _join(ops, definitions, found)
-        _release(ops, definitions, found, set(found.held))
-    else:
-        # beside accumulators and operands there is no room for places and what lies there, element by element
-        _release(ops, definitions, found, _gathered(ops, definitions))
+        _release(ops, definitions, found)
     return found
 
 
-def _gathered(ops: list[t.Op], definitions: Definitions) -> set[int]:
-    """Tiles that are loaded element by element, and what places them."""
-    found: set[int] = set()
-    for op in reversed(ops):
-        if isinstance(op, t.Load) and op.out.type.rank > 1 and op.access.pointwise:
-            found.add(op.out.id)
-        for value in op.outs:
-            if value.type.rank > 1 and _is_made(value, definitions):
-                takers = [taken.id for user in definitions.users[value.id] for taken in user.outs]
-                if takers and found.issuperset(takers):
-                    found.add(value.id)
-    return found
-
-
-def _join(ops: list[t.Op], definitions: Definitions, found: Placement) -> None:
-    """Of what is made of several held tiles alone it is the result that registers hold."""
+def _release(ops: list[t.Op], definitions: Definitions, found: Placement) -> None:
+    """Tiles that only one other held tile beside them is made of exist where that is made; of what is made of several such tiles it is
+    the result that registers hold."""
     for op in ops:
         if isinstance(op, t.Elementwise) and op.out.type.rank and op.out.id not in found.held:
             parts = {a.id for a in op.args if a.id in found.held and _is_made(a, definitions)}
             if len(parts) > 1 and all(definitions.users[n] == [op] for n in parts):
                 found.held.add(op.out.id)
-
-
-def _release(ops: list[t.Op], definitions: Definitions, found: Placement, which: set[int]) -> None:
-    """Tiles of `which` that only one other held tile beside them is made of exist where that is made."""
     # whether an element is there is asked in every walk
     asked = {
         c.index
@@ -114,7 +93,7 @@ def _release(ops: list[t.Op], definitions: Definitions, found: Placement, which:
                 taken |= ends.get(user.out.id, set()) if inline else {id(user)}
             ends[value.id] = taken
             free = isinstance(op, t.Load) and value.id not in found.hazards
-            if value.id not in found.held & which or value.id in asked:
+            if value.id not in found.held or value.id in asked:
                 continue
             if not (free or _is_made(value, definitions)):
                 continue

@@ -345,7 +345,7 @@ class _Statements:
             if held is not None:
                 context.fragments[value.id] = held
                 return
-        if isinstance(op, t.Load) and fast is not None:
+        if isinstance(op, t.Load) and fast is not None and not op.access.pointwise:
             body = Body(context, axes)
             address = body.address(op.access, coords, writable=False, span_op=op)
             if vector_access(address, fast) and not body.elements:

@@ -1,6 +1,6 @@
 """Kept references: a rotated loop that rescales goes on with an earlier trip's reference, and moves it where a weight becomes large.
 
-    n = max(m, max(s))                  w' = exp2(s * c + r)                    r = -m * c; not a number where a row is far or empty
+    n = max(m, max(s))                  w' = exp2(s * c + r)                    r = -m * c; not a number where a row is far
     w = exp2(s * c - n * c)             l' = l + sum(w')
     a = exp2(m * c - n * c)       ->    if rarely a lane's part of sum(w') is not below 2^8:
     l = l * a + sum(w)                      n, w, a, l, o as the program says; r = -n * c
@@ -8,7 +8,8 @@
     m = n
 
 Most trips have neither a maximum nor a factor. What a lane adds up is more than each of its weights, so that none exceeds 2^8 times
-what the program says; and it is not a number where the reference is none. A warp takes the branch for all its rows. Where scores have a term
+what the program says; and it is not a number where the reference is none. The reference of a row that has seen nothing yet makes any weight
+large, but not those of -inf, as long as scores are scaled down (c <= 1/2). A warp takes the branch for all its rows. Where scores have a term
 that grows with the trip's number and the loop does not run backwards the maximum moves in every trip, and trips stay as they are; so they do where registers are short. Where
 masks leave some rows few scores in the first trip, all begin with a reference that is 2^8 times as large (`schedule/rising`).
 """
@@ -37,6 +38,9 @@ what the rare branch reads stays beside them, and with more of them some are spi
 
 ROOM = 2.0**96
 """Numbers below it, times any distance of indices, are far from what a float has no room for."""
+
+LARGEST_FLOAT = float.fromhex("0x1.fffffep127")
+"""Of f32. Behind a factor of at most a half no number takes it below 2^8, and -inf stays -inf."""
 
 _PURE = (t.Elementwise, t.Cast, t.Fill, t.Rearrange, t.Reduce, t.Full, t.Constant)
 
@@ -122,6 +126,7 @@ class _Loop:
         self.usual: dict[int, t.Value | None] = {self.running.next.id: self.running.entry}
         """what values are while the reference stays; None: 1"""
         self.ops: list[t.Op] = []
+        self.unseen: t.Value | None = None
         self.head: list[t.Op] = []
         """what stands in front of the loop"""
 
@@ -183,9 +188,10 @@ class _Loop:
         return value
 
     def _kept(self, bound: t.Value, ops: list[t.Op]) -> t.Value:
-        """The negative reference in bits of rows that have a bound which is near, else not a number."""
+        """The negative reference in bits of rows that have a bound which is near, else not a number; of rows that have seen nothing what
+        makes any weight large, and leaves those of -inf at 0."""
         weight = self.weight
-        zero, none = self._number(ops, 0.0), self._number(ops, math.nan)
+        zero, none = self._number(ops, 0.0), self._none(bound, ops)
         size = self._like(ops, bound, t.Elementwise, op="abs", args=(bound,))
         near = replace(self.numbers.fresh(bound, t.TileType(BOOL, bound.type.axes)), name="near")
         args = (size, weight.largest)
@@ -194,6 +200,23 @@ class _Loop:
         product = self._like(ops, bound, t.Elementwise, op="fma", args=args3)
         negative = self._like(ops, bound, t.Elementwise, op="neg", args=(product,))
         return self._like(ops, bound, t.Elementwise, op="where", args=(near, negative, none))
+
+    def _none(self, bound: t.Value, ops: list[t.Op]) -> t.Value:
+        """The reference in bits of rows whose bound is not near."""
+        if self.unseen is None:
+            none, most = self._number(self.head, math.nan), self._number(self.head, LARGEST_FLOAT)
+            half = self._number(self.head, 0.5)
+            small = t.Value(self.numbers.next, t.TileType(BOOL), "")
+            self.unseen = t.Value(self.numbers.next + 1, t.TileType(F32), "unseen")
+            self.numbers.next += 2
+            args = (self.weight.factor, half)
+            self.head.append(t.Elementwise(outs=(small,), op="le", args=args))
+            args3 = (small, most, none)
+            self.head.append(t.Elementwise(outs=(self.unseen,), op="where", args=args3))
+        nothing, none = self._number(ops, -math.inf), self._number(ops, math.nan)
+        empty = replace(self.numbers.fresh(bound, t.TileType(BOOL, bound.type.axes)), name="")
+        ops.append(t.Elementwise(outs=(empty,), op="eq", args=(bound, nothing), span=bound.span))
+        return self._like(ops, bound, t.Elementwise, op="where", args=(empty, self.unseen, none))
 
     def lifted(self, ops: list[t.Op], backwards: bool) -> list[t.Op]:
         """The ops in front of the loop, with a first reference that is larger than the program's. Raises _Refused where weights of that
