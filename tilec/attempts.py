@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from tilec.plan.candidate import Candidate
 
 
+def tiles_are_open(candidate: Candidate) -> bool:
+    """Whether some tile size is `auto`."""
+    return any(candidate.origin.get(name) == "auto" for name in candidate.tiles)
+
+
 def has_products(program: Program) -> bool:
     """Whether something is multiplied on tensor cores."""
     from tilec.ir.tile_ir import Dot

@@ -7,17 +7,7 @@ from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from tilec.attempts import (
-    beside_warpgroups,
-    by_size_attempts,
-    chosen_attempts,
-    even_attempts,
-    has_products,
-    is_uneven,
-    slots_of_warps,
-    suits_warpgroups,
-    table_attempts,
-)
+from tilec.attempts import has_products, tiles_are_open
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.lazy_dataclass import dataclass
 from tilec.source.diagnostics import Diagnostic, Sink, TileError, fail
@@ -28,6 +18,7 @@ if TYPE_CHECKING:
     from tilec.emit.unit import UnitKernel, UnitSection
     from tilec.ir.launch import TargetPlan
     from tilec.ir.tile_ir import Program
+    from tilec.passes.unswitch import Version
     from tilec.plan.candidate import Candidate, Choice, Dispatch
     from tilec.syntax import ast
     from tilec.syntax.loading import Program as Files
@@ -56,6 +47,8 @@ class AnalysedKernel:
     program: Program
     general: tuple[Program, Candidate] | None = None
     by_size: tuple[tuple[Program, Candidate], ...] = ()
+    versions: tuple[Version, ...] = ()
+    """for each outcome of what the host can ask, in place of the program in the target's best form of products"""
 
 
 def analyse_file(
@@ -70,9 +63,8 @@ def analyse_file(
     """Parse, resolve and analyse the kernels of a file (all of them, or one), with the `auto` tile sizes of `arch`. `choices` are
     values that tuning found, by kernel; products of warps have none of the first `smaller` of WARP_TILES. Raises TileError with every
     error of the file."""
-    from tilec.analysis.analyse import analyse
     from tilec.analysis.checks import analyse_checks
-    from tilec.plan.parameters import make_candidate
+    from tilec.planning import Trials, plan_kernel, versions
     from tilec.syntax import ast
     from tilec.syntax.loading import load
 
@@ -86,109 +78,25 @@ def analyse_file(
     for item in kernels:
         if kernel is not None and item.name != kernel:
             continue
-        elsewhere = [b.name for other in kernels if other is not item for b in other.brackets]
-        candidate, program, trial = None, None, Sink()
-        attempts = table_attempts(arch, smaller)
-        asked = suited = False
-        shallow: tuple[Program, Candidate, Sink] | None = None
-        while attempts:
-            attempt = attempts.pop(0)
-            trial = Sink()
-            candidate = make_candidate(
-                item,
-                files.scope(files.main),
-                defines or {},
-                trial,
-                elsewhere=elsewhere,
-                product_tiles=attempt.tiles,
-                chosen=attempt.chosen,
-            )
-            if candidate is None:
-                break
-            candidate = candidate.with_choice((choices or {}).get(item.name, {}))
-            program = analyse(files, item, files.main, candidate, trial)
-            if program is None or not (_tiles_are_open(candidate) and has_products(program)):
-                break
-            others = [] if asked else chosen_attempts(program, arch, candidate, smaller)
-            asked = True
-            if others:
-                attempts = others
-                continue
-            if attempt.uneven and not is_uneven(program):
-                continue
-            if attempt.warps:
-                room = slots_of_warps(program, arch, candidate, attempt.chained)
-                if room > 1:
-                    break
-                shallow = shallow or ((program, candidate, trial) if room else None)
-            elif suits_warpgroups(program, arch, candidate, attempt.streams, attempt.shared):
-                suited = True
-                break
-        else:
-            if shallow is not None:
-                program, candidate, trial = shallow
-        general = None
-        tilings: list[tuple[Program, Candidate] | None] = []
-        if suited and program is not None and candidate is not None and not trial.errors:
-            again = partial(_with_tiles, files, item, defines or {}, choices or {}, elsewhere)
-            if attempt.shared:
-                # beside tiles for several CTAs those that one has by itself
-                own = [x for x in attempts if x.streams and not x.shared]
-                alone = (again(x.tiles, x.chosen) for x in own)
-                general = next(
-                    (x for x in alone if x and suits_warpgroups(x[0], arch, x[1], True)), None
-                )
-            if attempt.streams:
-                tilings = [again(x.tiles, x.chosen) for x in by_size_attempts(program, arch)]
-            else:
-                general = beside_warpgroups(again, arch, smaller)
-                if general is not None and general[1].values == candidate.values:
-                    general = None
-                even = even_attempts(program, arch, candidate)
-                tilings = [again(x.tiles, x.chosen) for x in even]
-            if attempt.uneven:
-                others = [x for x in attempts if not x.uneven and not x.warps]
-                wide = (again(x.tiles) for x in others)
-                tilings = [
-                    next((x for x in wide if x and suits_warpgroups(x[0], arch, x[1])), None)
-                ]
-        for diagnostic in trial.diagnostics:
+        elsewhere = tuple(b.name for other in kernels if other is not item for b in other.brackets)
+        trials = Trials(files, item, defines or {}, (choices or {}).get(item.name, {}), elsewhere)
+        planned = plan_kernel(trials, arch, smaller)
+        for diagnostic in planned.sink.diagnostics:
             sink.add(diagnostic)
-        if candidate is not None and program is not None:
-            analyse_checks(files, item, files.main, candidate, sink)
-            by_size = tuple(x for x in tilings if x and x[1].values != candidate.values)
-            found.append(AnalysedKernel(item, candidate, program, general, by_size))
+        if planned.candidate is not None and planned.program is not None:
+            analyse_checks(files, item, files.main, planned.candidate, sink)
+            found.append(
+                AnalysedKernel(
+                    item,
+                    planned.candidate,
+                    planned.program,
+                    planned.general,
+                    planned.by_size,
+                    versions(trials, planned, arch, smaller),
+                )
+            )
     sink.raise_if_errors()
     return files, found, sink
-
-
-def _with_tiles(
-    files: Files,
-    item: ast.Kernel,
-    defines: Mapping[str, str],
-    choices: Mapping[str, Choice],
-    elsewhere: Sequence[str],
-    tiles: Sequence[int],
-    chosen: Mapping[str, int] | None = None,
-) -> tuple[Program, Candidate] | None:
-    """A kernel with other `auto` tile sizes, `chosen` going before `tiles`; None where it has none."""
-    from tilec.analysis.analyse import analyse
-    from tilec.plan.parameters import make_candidate
-
-    scope = files.scope(files.main)
-    candidate = make_candidate(
-        item, scope, defines, Sink(), elsewhere=elsewhere, product_tiles=tiles, chosen=chosen
-    )
-    if candidate is None:
-        return None
-    candidate = candidate.with_choice(choices.get(item.name, {}))
-    program = analyse(files, item, files.main, candidate, Sink())
-    return None if program is None else (program, candidate)
-
-
-def _tiles_are_open(candidate: Candidate) -> bool:
-    """Whether some tile size is `auto`."""
-    return any(candidate.origin.get(name) == "auto" for name in candidate.tiles)
 
 
 def compile_file(
@@ -345,7 +253,7 @@ def _outcome(
 def _too_large(done: _Outcome, items: Mapping[str, AnalysedKernel], smaller: int) -> bool:
     """Whether a kernel failed for tiles that are too large, and there are smaller ones to take for them."""
     too_large = {failure.code for failure in done.failures} & TOO_LARGE
-    given = any(_tiles_are_open(item.candidate) for item in items.values())
+    given = any(tiles_are_open(item.candidate) for item in items.values())
     return bool(too_large) and given and smaller < len(WARP_TILES)
 
 
@@ -358,7 +266,7 @@ def _other_tiles(
     choices: Mapping[str, Choice] | None,
 ) -> dict[str, list[AnalysedKernel]]:
     """The kernels for the other architectures, whose `auto` tile sizes of products are their own."""
-    if not any(_tiles_are_open(one.candidate) and has_products(one.program) for one in found):
+    if not any(tiles_are_open(one.candidate) and has_products(one.program) for one in found):
         return {}
     return {
         arch: analyse_file(path, kernel=kernel, defines=defines, choices=choices, arch=arch)[1]
@@ -447,6 +355,7 @@ def _compile_kernel(
             snapshot,
             items[arch].general,
             items[arch].by_size,
+            items[arch].versions,
         )
         if dispatch is not None and dispatch.numbers(arch):
             from tilec.dispatching import lower_choices

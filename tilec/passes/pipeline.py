@@ -40,16 +40,10 @@ from tilec.passes import (
     across,
     between,
     copies,
-    eliminate_dead,
-    even_rounds,
     exchange,
-    full_rounds,
-    hoist,
     queue,
     reindex,
     retire,
-    sink_stores,
-    skip_dead,
     slices,
     synchronize,
     tickets,
@@ -57,10 +51,12 @@ from tilec.passes import (
     warp_fit,
 )
 from tilec.passes.assign_layouts import Variant
+from tilec.passes.fitting import Fitting, cleaned, fitting, for_versions, in_parts, preferred
 from tilec.passes.lower import lower_nest
 from tilec.passes.lower.names import Spelling
 from tilec.passes.rereads import rereads
 from tilec.passes.supported import check_supported
+from tilec.passes.unswitch import Version
 from tilec.passes.uses import all_ops
 from tilec.passes.warpgroup_forms import Form, Snapshot, asynchronous, no_snapshot, take_all
 from tilec.plan.candidate import Candidate
@@ -104,17 +100,18 @@ def run(
     snapshot: Snapshot | None = None,
     general: tuple[t.Program, Candidate] | None = None,
     by_size: tuple[tuple[t.Program, Candidate], ...] = (),
+    versions: tuple[Version, ...] = (),
 ) -> Lowered:
     """Every pass. `spell` gives the C++ name of a name; `general` is the program of the variants beside an asynchronous form, with tile
-    sizes of their own, `by_size` those of forms for calls whose sizes suit their tile sizes better. Raises TileError with the code of what cannot
-    be compiled."""
+    sizes of their own, `by_size` those of forms for calls whose sizes suit their tile sizes better, `versions` those of an asynchronous form
+    for each outcome of what the host asks. Raises TileError with the code of what cannot be compiled."""
     snapshot = snapshot or no_snapshot
     before, program = program, topk.run(program)
     written = [("topk", program)] if program is not before else []
     before, program = program, reindex.run(program)
     written += [("reindex", program)] if program is not before else []
-    general = general and (_in_parts(general[0]), general[1])
-    by_size = tuple((_in_parts(other), own) for other, own in by_size)
+    general = general and (in_parts(general[0]), general[1])
+    by_size = tuple((in_parts(other), own) for other, own in by_size)
     check_supported(program)
     _check_names(program, spell)
     numeric = Facts.of(program).numeric
@@ -131,44 +128,40 @@ def run(
     for number, nest in enumerate(program.nests):
         for pass_name, shown in written:
             snapshot(pass_name, replace(shown, nests=(shown.nests[number],)))
-        nest = _cleaned(program, nest, snapshot)
+        nest = cleaned(program, nest, snapshot)
         base = base_name if len(program.nests) == 1 else f"{base_name}_{number + 1}"
-        forms, reason = asynchronous(program, nest, target, candidate, snapshot)
-        lowered: k.Kernel | None = None
-        room = target
-        while forms:
-            lowered = _lower(forms[0], base, suffix, spell, target)
-            excess = lowered.shared_bytes - target.shared_per_block_optin
-            if excess <= 0:
-                break
-            # what the nest needs beside its rings is known now
-            room = replace(room, shared_per_block_optin=room.shared_per_block_optin - excess)
-            forms, reason = asynchronous(program, nest, room, candidate, snapshot)
-        lowered = lowered if forms else None
+        lower = partial(_lower, base=base, suffix=suffix, spell=spell, target=target)
+        forms, reason = for_versions(versions, number, target, lower, snapshot), ""
+        if not forms:
+            forms, reason = fitting(program, nest, target, candidate, lower, snapshot)
+            sized = preferred(forms[0].form, by_size, target) if forms else []
+            forms = [*map(Fitting, sized), *forms]
         warnings += _said(program, nest, target, candidate, reason)
         whole, given = program, candidate
         if general is not None and len(program.nests) == 1:
             program, candidate = general
             (nest,) = program.nests
-            nest = _cleaned(program, nest)
-        others = warp_fit.variants(program, nest, target, candidate, take_all(forms))
+            nest = cleaned(program, nest)
+        others = warp_fit.variants(
+            program, nest, target, candidate, take_all([x.form for x in forms])
+        )
         beside = [Form(program, p.nest, p.axes, p.placement, v, p.steps) for p, v in others]
-        if beside[0].schedule:
-            snapshot("schedule", replace(program, nests=(beside[0].nest,)))
-        snapshot("assign_layouts", tuple(form.variant for form in (*forms, *beside)))
-        found = beside[0]
-        alike = [form.variant for form in beside if form.nest is found.nest]
-        warnings += rereads(found.nest, found.axes, found.placement, alike)
+        found = [*forms, *map(Fitting, beside)]
+        first = beside[0]
+        if first.schedule:
+            snapshot("schedule", replace(program, nests=(first.nest,)))
+        snapshot("assign_layouts", tuple(x.form.variant for x in found))
+        alike = [form.variant for form in beside if form.nest is first.nest]
+        warnings += rereads(first.nest, first.axes, first.placement, alike)
         launches: list[Launch] = []
         copying: dict[copies.Copy, Launch] = {}
         longer: list[tuple[Sym, Sym]] = []
         program, candidate = whole, given
-        preferred = _by_size(forms[0], by_size, target) if forms else []
-        for form in (*preferred, *forms, *beside):
+        for one in found:
+            form, done = one.form, one.lowered
             nest, placement, variant = form.nest, form.placement, form.variant
-            done = lowered if forms and form is forms[0] else None
             while True:
-                kernel = done or _lower(form, base, suffix, spell, target)
+                kernel = done or lower(form)
                 done = None
                 if not _shallower(kernel, variant, target, candidate):
                     break
@@ -196,7 +189,7 @@ def run(
                 longer += [stays] if kernel.queue else []
             form_of = variant.asynchronous
             # addresses of rows that are stored anywhere take the registers that numbers would
-            if form_of is not None and not form_of.dealt and variant.name != "any_out":
+            if form_of is not None and not form_of.dealt and not variant.name.endswith("any_out"):
                 kernel = tickets.run(kernel, counter)
                 snapshot("tickets", kernel)
             _check_shared(kernel, target)
@@ -215,8 +208,8 @@ def run(
                     if copy not in copying:
                         n = len(copying) + 1
                         last = "_".join(p for p in ("" if n == 1 else str(n), suffix) if p)
-                        first, copying[copy] = copies.copying(program, copy, base, last, spell)
-                        kernels.append(first)
+                        taken, copying[copy] = copies.copying(program, copy, base, last, spell)
+                        kernels.append(taken)
                         programs.append(program)
                     launch = replace(launch, before=(*launch.before, copying[copy]))
             launches.append(launch)
@@ -285,40 +278,6 @@ def _described(*decided: Any) -> Mapping[str, object]:
     return describe(*decided)
 
 
-def _in_parts(program: t.Program) -> t.Program:
-    """The program in operations that all passes know."""
-    return reindex.run(topk.run(program))
-
-
-def _cleaned(program: t.Program, nest: t.Nest, snapshot: Snapshot = no_snapshot) -> t.Nest:
-    """The passes that no target and no form of products has a say in."""
-    for name, run_pass in (
-        ("eliminate_dead", eliminate_dead.run),
-        ("hoist", hoist.run),
-        ("sink_stores", sink_stores.run),
-    ):
-        nest = replace(nest, body=run_pass(nest.body))
-        snapshot(name, replace(program, nests=(nest,)))
-    nest = skip_dead.run(nest, Facts.of(program))
-    snapshot("skip_dead", replace(program, nests=(nest,)))
-    return nest
-
-
-def _by_size(
-    own: Form, tilings: tuple[tuple[t.Program, Candidate], ...], target: Target
-) -> list[Form]:
-    """The variants with other steps or tiles, each launched where it is expected to be the fastest one."""
-    found: list[Form] = []
-    for other, candidate in reversed(tilings if len(own.program.nests) == 1 else ()):
-        given = even_rounds.given(own.variant, other, target)
-        forms, _ = asynchronous(other, _cleaned(other, other.nests[0]), given, candidate)
-        for form in forms[:1]:
-            behind = [(x.program, x.variant) for x in (own, *found)]
-            chosen = full_rounds.chosen((other, form.variant), behind, target)
-            found[:0] = [replace(form, variant=chosen)] if chosen is not None else []
-    return found
-
-
 def _is_deep(variant: Variant) -> bool:
     """Whether there are streams, in rings of enough slots."""
     form = variant.asynchronous
@@ -336,10 +295,10 @@ def suits(
 ) -> bool:
     """Whether every nest with products takes the target's asynchronous form; `streams`: with rings deep enough for operands that are
     read once; `shared`: CTAs share the consumed axis, or a stream."""
-    program = _in_parts(program)
+    program = in_parts(program)
     for nest in program.nests:
         if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
-            nest = _cleaned(program, nest)
+            nest = cleaned(program, nest)
             forms, _ = asynchronous(program, nest, target, candidate)
             if not forms or (streams and not _is_deep(forms[0].variant)):
                 return False
@@ -352,7 +311,7 @@ def suits(
 def slots(program: t.Program, target: Target, candidate: Candidate, chained: bool = False) -> int:
     """Slots of rings that every nest with products of warps has room for, as `warp_fit.slots`; `chained`: 0 where there are others than
     those of warps with two blocks of rows."""
-    nests = [_cleaned(program, nest) for nest in program.nests]
+    nests = [cleaned(program, nest) for nest in program.nests]
     if chained and not all(warp_fit.is_twofold(program, n, target, candidate) for n in nests):
         return 0
     return min(warp_fit.slots(program, nest, target, candidate) for nest in nests)

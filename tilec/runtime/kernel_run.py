@@ -152,7 +152,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
                 around = covering(kernel.program, target, around)
             wanted += around
         for sizes in wanted:
-            one = bind_sizes(kernel.plan, settings, {**scalars, **sizes.dims})
+            one = bind_sizes(kernel.plan, settings, {**scalars, **sizes.scalars, **sizes.dims})
             one = replace(one, offsets=sizes.offsets)
             try:
                 check_call(kernel.plan, one)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from math import prod
 
@@ -19,7 +20,7 @@ from tilec.ir.launch import (
     TargetPlan,
 )
 from tilec.ir.symbolic import Sym
-from tilec.ir.tile_ir import HostOp, Program
+from tilec.ir.tile_ir import HostNumber, HostOp, HostScalar, Program
 from tilec.reference.numbers import storage_dtype
 from tilec.runtime.host import evaluate_sym, holds
 from tilec.runtime.launching import chosen_steps
@@ -40,10 +41,11 @@ _BASE = 1 << 20
 
 @dataclass(frozen=True)
 class VariantSizes:
-    """Dims by name; `offsets` shifts the addresses of tensors by so many elements."""
+    """Dims by name; `offsets` shifts the addresses of tensors by so many elements; `scalars`: those that variants ask about."""
 
     dims: Mapping[str, int]
     offsets: Mapping[str, int] = field(default_factory=dict)
+    scalars: Mapping[str, int] = field(default_factory=dict)
 
 
 def variant_sizes(program: Program, target: TargetPlan) -> list[VariantSizes]:
@@ -55,21 +57,37 @@ def variant_sizes(program: Program, target: TargetPlan) -> list[VariantSizes]:
     conditions = [part for step in target.every_step for part in _conditions(step)]
     values = _interesting(program, conditions)
     found: list[VariantSizes] = []
+    for scalars in _outcomes(conditions):
+        found += _with_scalars(program, target, conditions, values, scalars)
+    found += _tuned(program, target)
+    return [one for n, one in enumerate(found) if one not in found[:n]]
+
+
+def _with_scalars(
+    program: Program,
+    target: TargetPlan,
+    conditions: list[LaunchCondition],
+    values: Mapping[str, tuple[int, ...]],
+    scalars: Mapping[str, int],
+) -> list[VariantSizes]:
+    """The sets for some scalars."""
+    sizes = partial(_set, program, scalars=scalars)
+    found: list[VariantSizes] = []
     for name, numbers in values.items():
         for number in numbers:
-            found += _set(program, {name: number}, {})
+            found += sizes({name: number}, {})
     vectors = {d: n for dim, step in _divisors(conditions).items() for d, n in [(dim, 2 * step)]}
     asked = sorted({part.tensor for part in conditions if isinstance(part, Aligned)})
     shifts = [{tensor: 1} for tensor in asked]
     if len(asked) > 1:
         shifts.append(dict.fromkeys(asked, 1))
     for offsets in ({}, *shifts):
-        found += _set(program, vectors, offsets)
+        found += sizes(vectors, offsets)
     # variants for addresses that are nowhere aligned have thresholds of their own
     chosen = {k for one in found for k in chosen_variants(program, target, one)}
     for name, numbers in values.items():
         for number, offsets in product(numbers, shifts):
-            for one in _set(program, {name: number}, offsets):
+            for one in sizes({name: number}, offsets):
                 more = set(chosen_variants(program, target, one)) - chosen
                 found += [one] if more else []
                 chosen |= more
@@ -80,12 +98,11 @@ def variant_sizes(program: Program, target: TargetPlan) -> list[VariantSizes]:
         if chosen >= set(compiled_variants(target)):
             break
         wanted = {d: number if d == even else number + 1 for d in dims if d != few}
-        for one in _set(program, wanted, {}):
+        for one in sizes(wanted, {}):
             more = set(chosen_variants(program, target, one)) - chosen
             found += [one] if more else []
             chosen |= more
-    found += _tuned(program, target)
-    return [one for n, one in enumerate(found) if one not in found[:n]]
+    return found
 
 
 def _tuned(program: Program, target: TargetPlan) -> list[VariantSizes]:
@@ -95,7 +112,7 @@ def _tuned(program: Program, target: TargetPlan) -> list[VariantSizes]:
     found = []
     for point in target.selection.points:
         named = dict(zip(target.selection.key, point.sizes, strict=True))
-        found += _set(program, {n: v for n, v in named.items() if isinstance(v, int)}, {})
+        found += _set(program, {n: v for n, v in named.items() if isinstance(v, int)}, {}, {})
     return found
 
 
@@ -124,9 +141,9 @@ def compiled_variants(target: TargetPlan) -> tuple[str, ...]:
 
 
 def chosen_variants(program: Program, target: TargetPlan, sizes: VariantSizes) -> list[str]:
-    """The kernel that each step launches at these sizes; scalars have their defaults."""
+    """The kernel that each step launches at these sizes; other scalars have their defaults."""
     defaults = {s.name: s.default for s in program.scalars if s.default is not None}
-    env = {**program.tiles, **defaults, **sizes.dims}
+    env = {**program.tiles, **defaults, **sizes.scalars, **sizes.dims}
     addresses = {
         t.name: _BASE + sizes.offsets.get(t.name, 0) * storage_dtype(t.dtype).itemsize
         for t in program.tensors
@@ -142,7 +159,10 @@ def chosen_variants(program: Program, target: TargetPlan, sizes: VariantSizes) -
 
 
 def _set(
-    program: Program, wanted: Mapping[str, int], offsets: Mapping[str, int]
+    program: Program,
+    wanted: Mapping[str, int],
+    offsets: Mapping[str, int],
+    scalars: Mapping[str, int],
 ) -> list[VariantSizes]:
     """One set with every dimension given, or none where the contracts forbid it."""
     dims = repaired(program, {v.name: wanted.get(v.name, _FEW) for v in program.dims})
@@ -150,7 +170,7 @@ def _set(
         return []
     env = {**program.tiles, **dims}
     largest = max(prod(evaluate_sym(d, env) for d in t.dims) for t in program.tensors)
-    return [VariantSizes(dims, dict(offsets))] if largest <= _MOST else []
+    return [VariantSizes(dims, dict(offsets), dict(scalars))] if largest <= _MOST else []
 
 
 def _conditions(step: Step) -> Iterator[LaunchCondition]:
@@ -163,13 +183,31 @@ def _parts(condition: LaunchCondition) -> Iterator[LaunchCondition]:
         case AllOf() | AnyOf():
             for part in condition.parts:
                 yield from _parts(part)
-        case HostOp(op="and"):
+        case HostOp(op="and" | "or" | "not"):
             for argument in condition.args:
                 yield from _parts(argument)
         case Always() | Given():
             return
         case _:
             yield condition
+
+
+def _outcomes(conditions: list[LaunchCondition]) -> list[dict[str, int]]:
+    """Scalars for each side of the numbers that variants compare them with."""
+    sides: dict[str, dict[int, None]] = {}
+    for part in conditions:
+        match part:
+            case HostScalar(name):
+                sides.setdefault(name, {}).update({0: None, 1: None})
+            case HostOp("==" | "<=", (HostScalar(name), HostNumber(int() as number))):
+                sides.setdefault(name, {}).update({number: None, number + 1: None})
+            case HostOp("<", (HostScalar(name), HostNumber(int() as number))):
+                sides.setdefault(name, {}).update({number - 1: None, number: None})
+            case HostOp(args=(HostScalar(name), _) | (_, HostScalar(name))):
+                sides.setdefault(name, {1: None})
+            case _:
+                pass
+    return [dict(zip(sides, chosen, strict=True)) for chosen in product(*sides.values())]
 
 
 def _interesting(program: Program, conditions: list[LaunchCondition]) -> dict[str, tuple[int, ...]]:
