@@ -40,21 +40,41 @@ class Rescaling:
     operands: frozenset[int]
 
 
+@dataclass(frozen=True)
+class _Running:
+    """A loop with products as it is `written`, and without the branch of a filter, whose `conditions` these are; and its reference."""
+
+    written: t.For
+    loop: t.For
+    conditions: tuple[t.Value, ...]
+    carried: t.Carried
+
+
 def rescalings(nest: t.Nest) -> tuple[Rescaling, ...]:
-    """The loops of a nest, as the analysis made it, that rescale and may keep an earlier trip's reference."""
-    found = []
+    """The loops of a nest, as the analysis made it, that rescale and may keep an earlier trip's reference; loops one after the other
+    that hand a reference on do so together, or not at all."""
+    chains: list[list[_Running]] = []
     for op in nest.body.ops:
         if not isinstance(op, t.For):
             continue
         # rows that no trip changes keep all that they have: a filter's branch is as if it were not there
         loop, conditions = flattened(op)
-        if any(isinstance(x, t.Dot) for x in loop.body.ops):
-            for carried in loop.carried:
-                if _is_running(carried, loop):
-                    try:
-                        found.append(_Degrees(nest, op, loop, conditions, carried).result())
-                    except _ShowsError:
-                        continue
+        if not any(isinstance(x, t.Dot) for x in loop.body.ops):
+            continue
+        for carried in loop.carried:
+            if _is_running(carried, loop):
+                own = _Running(op, loop, conditions, carried)
+                known = [c for c in chains if c[-1].carried.result is carried.initial]
+                if known:
+                    known[0].append(own)
+                else:
+                    chains.append([own])
+    found: list[Rescaling] = []
+    for chain in chains:
+        try:
+            found += _Degrees(nest, chain).result()
+        except _ShowsError:
+            continue
     return tuple(found)
 
 
@@ -101,18 +121,11 @@ def _is_running(carried: t.Carried, loop: t.For) -> bool:
 
 
 class _Degrees:
-    """The degrees of a nest's values for one running maximum."""
+    """The degrees of a nest's values for one running maximum, which loops hand on."""
 
-    def __init__(
-        self,
-        nest: t.Nest,
-        written: t.For,
-        loop: t.For,
-        conditions: tuple[t.Value, ...],
-        running: t.Carried,
-    ):
-        self.nest, self.written, self.loop, self.running = nest, written, loop, running
-        self.conditions = conditions
+    def __init__(self, nest: t.Nest, chain: list[_Running]):
+        self.nest, self.chain = nest, chain
+        self.running = chain[0].carried
         self.defining: dict[int, t.Op] = {}
         self.users: dict[int, list[t.Op]] = {}
         for op in all_ops(nest.body):
@@ -122,36 +135,45 @@ class _Degrees:
                 self.users.setdefault(value.id, []).append(op)
         self.degrees: dict[int, _Degree] = {}
         self.weights: dict[int, t.Elementwise] = {}
+        self.summed: set[int] = set()
+        """weights of the loops before"""
         self.factors: set[int] = set()
         self.operands: set[int] = set()
 
-    def result(self) -> Rescaling:
-        """What the loop is. Raises _ShowsError."""
+    def result(self) -> list[Rescaling]:
+        """What the loops are. Raises _ShowsError."""
+        found: list[Rescaling] = []
         for op in self.nest.body.ops:
-            if op is self.written:
-                self._loop()
-            else:
+            own = next((x for x in self.chain if x.written is op), None)
+            if own is None:
                 self._op(op)
-        if len(self.weights) != 1:
-            raise _ShowsError
-        (weight,) = self.weights
-        sums = [u for u in self.users[weight] if isinstance(u, t.Reduce) and u.op == "sum"]
-        if not sums or not self.factors or not self.operands:
-            raise _ShowsError
-        return Rescaling(
-            self.loop,
-            self.running,
-            self.running.next.id,
-            weight,
-            frozenset(self.factors),
-            frozenset(self.operands),
-        )
+                continue
+            self._loop(own)
+            if len(self.weights) != 1:
+                raise _ShowsError
+            (weight,) = self.weights
+            sums = [u for u in self.users[weight] if isinstance(u, t.Reduce) and u.op == "sum"]
+            if not sums or not self.factors or not self.operands:
+                raise _ShowsError
+            found.append(
+                Rescaling(
+                    own.loop,
+                    own.carried,
+                    own.carried.next.id,
+                    weight,
+                    frozenset(self.factors),
+                    frozenset(self.operands),
+                )
+            )
+            self.summed |= {weight}
+        return found
 
-    def _loop(self) -> None:
-        """The degrees inside the loop, and of its results: those that the carried names have in every trip."""
-        loop = self.loop
+    def _loop(self, own: _Running) -> None:
+        """The degrees inside a loop, and of its results: those that the carried names have in every trip. What moves in front of it has
+        moved with what the loop before took last, as if that were a trip of this one."""
+        loop, self.running = own.loop, own.carried
         for c in loop.carried:
-            if self._of(c.initial) not in (_FIXED, _ANY):
+            if own is self.chain[0] and self._of(c.initial) not in (_FIXED, _ANY):
                 raise _ShowsError
             self.degrees[c.entry.id] = _ANY
         self.degrees[self.running.entry.id] = _Degree("shifted", 1.0)
@@ -165,10 +187,13 @@ class _Degrees:
             self.degrees.update(known)
         else:
             raise _ShowsError
-        if any(self._of(condition) not in (_FIXED, _ANY) for condition in self.conditions):
+        if any(self._of(condition) not in (_FIXED, _ANY) for condition in own.conditions):
             raise _ShowsError
         for c in loop.carried:
-            self.degrees[c.result.id] = self.degrees[c.entry.id]
+            degree = self.degrees[c.entry.id]
+            if own is not self.chain[0] and self._of(c.initial) not in (degree, _ANY):
+                raise _ShowsError
+            self.degrees[c.result.id] = degree
 
     def _carried_over(self, carried: t.Carried) -> _Degree:
         """The degree of a carried name at the start of the next trip."""
@@ -334,14 +359,16 @@ class _Degrees:
 
     def _sums_weights(self, value: t.Value) -> bool:
         """Whether rows are the sums of all weights, which are 0 only where all of them are."""
-        for c in self.loop.carried:
-            if c.result is not value or not self._is_least_zero(c.initial):
+        for c in (c for own in self.chain for c in own.loop.carried):
+            if c.result is not value:
+                continue
+            if not self._is_least_zero(c.initial) and not self._sums_weights(c.initial):
                 continue
             added = self.defining.get(c.next.id)
             if isinstance(added, t.Elementwise) and added.op == "add":
                 for part in added.args:
                     reduce = self.defining.get(part.id)
-                    if isinstance(reduce, t.Reduce) and reduce.arg.id in self.weights:
+                    if isinstance(reduce, t.Reduce) and reduce.arg.id in self.summed:
                         return reduce.op == "sum"
         return False
 

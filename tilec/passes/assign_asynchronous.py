@@ -163,7 +163,8 @@ class AsynchronousAssignment(ProductAssignment):
 
     def _dims(self, form: Asynchronous) -> tuple[Sym, ...]:
         """Sizes of the operands' tensors that are not known to be positive."""
-        names = sorted({m.tensor for c in form.channels for m in c.members})
+        sites = [site for channel in form.channels for site in channel.sites]
+        names = sorted({load.access.tensor for site in sites for load in site.loads})
         dims = {d for name in names for d in self.program.tensor(name).dims}
         return tuple(d for d in sorted(dims, key=str) if not self.facts.prove_nonnegative(d - 1))
 

@@ -416,19 +416,20 @@ def _geometry(
         columns=frozenset(columns),
         accumulators=0,
     )
+    sizes = []
     needed = used = 0
     for plan in base.distinct():
         row, column = sides_of(axes, plan, base.swapped)
         padded = layouts[row.number].capacity * layouts[column.number].capacity
-        found.accumulators += padded // (WARPGROUP * warpgroups)
+        sizes.append((plan.op.out.id, padded // (WARPGROUP * warpgroups)))
         used += padded * plan.k_extent
         needed += (row.capacity or 1) * (column.capacity or 1) * plan.k_extent
         width = layouts[column.number].capacity
         if width > WIDEST_PIECE and width % WIDEST_PIECE:
             raise Unsuited(f"{width} columns are no whole pieces")
-    beside = base.beside * 32 * base.warps
-    found.beside = -(-beside // (WARPGROUP * warpgroups))
-    found.accumulators += found.beside
+    each = WARPGROUP * warpgroups
+    found.carried = {n: -(-words * 32 * base.warps // each) for n, words in base.carried.items()}
+    found.accumulators = found.at_once((*sizes, *found.carried.items()))
     found.waste = 1 - needed / used if used else 0.0
     return found, warpgroups
 

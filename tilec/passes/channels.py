@@ -30,12 +30,17 @@ ALIGNMENT = 1024
 
 @dataclass(frozen=True)
 class Member:
-    """One operand tile of a channel: its dtype and shape in shared memory, and the tensor that it comes from."""
+    """One operand tile of a channel: its dtype and shape in shared memory, and the tensor that it comes from, at the first site."""
 
     tensor: str
     dtype: DType
     rows: int
     cols: int
+
+    @property
+    def shape(self) -> tuple[DType, int, int]:
+        """What its slot is, wherever it comes from."""
+        return self.dtype, self.rows, self.cols
 
     @property
     def bytes(self) -> int:
@@ -147,7 +152,33 @@ def plan_channels(
     for name, sites in grouped.items():
         ordered = sorted(sites, key=lambda s: order[id(s.loads[0])])
         found.append(Channel(shapes[name], tuple(ordered)))
-    return tuple(sorted(found, key=lambda c: order[id(c.sites[0].loads[0])]))
+    found.sort(key=lambda c: order[id(c.sites[0].loads[0])])
+    return _one_after_the_other(found, definitions, order)
+
+
+def _one_after_the_other(
+    channels: Iterable[Channel], definitions: Definitions, order: Mapping[int, int]
+) -> tuple[Channel, ...]:
+    """Channels of loops, of which one begins to be filled behind the last op that reads another, are one where their tiles have the same
+    shape: both roles go through the slots in the order of the program."""
+
+    def outermost(op: t.Op) -> int:
+        around = definitions.loops[op.outs[0].id] if op.outs else ()
+        # what a loop leaves is defined beside it
+        return order[id(around[0] if around else op)]
+
+    found: list[Channel] = []
+    for channel in channels:
+        begin = min(outermost(load) for site in channel.sites for load in site.loads)
+        for n, other in enumerate(found):
+            end = max(outermost(site.last) for site in other.sites)
+            alike = [m.shape for m in other.members] == [m.shape for m in channel.members]
+            if alike and end < begin and other.in_loop and channel.in_loop:
+                found[n] = replace(other, sites=(*other.sites, *channel.sites))
+                break
+        else:
+            found.append(channel)
+    return tuple(found)
 
 
 def _load_of(operand: Staged) -> t.Load:

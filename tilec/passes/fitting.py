@@ -17,6 +17,7 @@ from tilec.passes import (
     full_rounds,
     hoist,
     reindex,
+    reload,
     sink_stores,
     skip_dead,
     topk,
@@ -37,6 +38,7 @@ def cleaned(program: t.Program, nest: t.Nest, snapshot: Snapshot = no_snapshot) 
     for name, run_pass in (
         ("eliminate_dead", eliminate_dead.run),
         ("hoist", hoist.run),
+        ("reload", reload.run),
         ("sink_stores", sink_stores.run),
     ):
         nest = replace(nest, body=run_pass(nest.body))

@@ -1,6 +1,6 @@
 """All passes, in order, on one screen.
 
-Tile IR   topk · reindex · eliminate_dead · hoist · sink_stores · skip_dead
+Tile IR   topk · reindex · eliminate_dead · hoist · reload · sink_stores · skip_dead
           for warpgroups, and for chained products of warps: schedule (filter_trips · fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
 Kernel IR lower · across · between · retire · synchronize · exchange · queue · slices · tickets

@@ -8,7 +8,7 @@ too; a nest that reduces along columns, or feeds accumulators to another product
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Literal
 
@@ -17,6 +17,7 @@ from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from tilec.ir.layouts import AxisLayout, fragment_columns, fragment_rows
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import Axes, AxisClass
+from tilec.passes.loops_in_turn import loops_in_turn
 from tilec.passes.placement import from_memory
 from tilec.passes.uses import Definitions, all_ops
 from tilec.plan.product_tiles import split_rows, warps_of
@@ -92,13 +93,15 @@ class Products:
     columns: frozenset[int] = frozenset()
     consumed: dict[int, int] = field(default_factory=dict)
     accumulators: int = 0
-    beside: int = 0
-    """accumulators among them that are not a product's own"""
+    carried: Mapping[int, int] = field(default_factory=dict)
+    """accumulators among them that are not a product's own, but what a loop carries, by id of the name's entry"""
     is_handed_on: bool = False
     """a loop hands a left operand in registers on to its next trip"""
     waste: float = 0.0
     origin: Mapping[int, int] = field(default_factory=dict)
     """of a copied product's result the one that it is a copy of: both are in the same registers"""
+    in_turn: Mapping[int, int] = field(default_factory=dict)
+    """the loop that a root's accumulators, or a carried tile, are of, where those of different loops take the same registers"""
     swapped: bool = False
     """products are computed transposed: their columns are the instruction's rows"""
 
@@ -117,6 +120,22 @@ class Products:
         for number, plan in self.plans.items():
             found.setdefault(self.origin.get(number, number), plan)
         return list(found.values())
+
+    @property
+    def beside(self) -> int:
+        """Accumulators that are not a product's own."""
+        return self.at_once(self.carried.items())
+
+    def at_once(self, sizes: Iterable[tuple[int, int]]) -> int:
+        """What tiles take together, given as ids (a product's result, a carried name) with sizes: of loops in turn the largest."""
+        together, by_loop = 0, {-1: 0}
+        for number, size in sizes:
+            loop = self.in_turn.get(self.root(number))
+            if loop is None:
+                together += size
+            else:
+                by_loop[loop] = by_loop.get(loop, 0) + size
+        return together + max(by_loop.values())
 
     def padded(self, axes: Axes, operand: Staged, plan: ProductPlan, axis: int) -> int:
         """Extent of an operand's axis in shared memory, as it is in its source."""
@@ -155,6 +174,7 @@ def plan_products(
     for op in dots:
         left = chained if whole_rows else ()
         found.plans[op.out.id] = _plan(op, axes, definitions, target, left, form)
+    found.in_turn = loops_in_turn(nest.body, found.origin)
     found.is_handed_on = any(
         isinstance(plan.a, InRegisters)
         and isinstance(definitions.defining.get(plan.a.source.id), t.For)
@@ -295,13 +315,13 @@ def _geometry(
         for op in ops
     )
     column_extent = max((c.capacity or 1 for c in columns), default=1)
-    total = 0
+    sizes = []
     for plan in found.distinct():
         m, n = axes.of(plan.op.out, 0), axes.of(plan.op.out, 1)
-        total += (16 if m is None else max(16, m.capacity or 16)) * (
-            8 if n is None else max(8, n.capacity or 8)
-        )
-    total += _carried_beside(nest, axes, rows, columns)
+        down = 16 if m is None else max(16, m.capacity or 16)
+        sizes.append((plan.op.out.id, down * (8 if n is None else max(8, n.capacity or 8))))
+    carried = _carried_beside(nest, axes, rows, columns)
+    total = found.at_once((*sizes, *carried))
     count = warps or warps_of(total, row_extent, None if whole_rows else column_extent)
     if warps is None:
         if whole_rows and row_extent >= 128:
@@ -326,11 +346,12 @@ def _geometry(
         found.layouts[c.number] = fragment_columns(tiles, column_warps, 32 * row_warps)
     found.columns = frozenset(numbers)
     needed = used = 0
+    sizes = []
     for plan in found.distinct():
         m, n = axes.of(plan.op.out, 0), axes.of(plan.op.out, 1)
         padded_m = 16 * row_warps if m is None else found.layouts[m.number].capacity
         padded_n = 8 * column_warps if n is None else found.layouts[n.number].capacity
-        found.accumulators += padded_m * padded_n // (32 * found.warps)
+        sizes.append((plan.op.out.id, padded_m * padded_n // (32 * found.warps)))
         used += padded_m * padded_n * plan.k_extent
         needed += (
             (1 if m is None else m.capacity or 1)
@@ -342,8 +363,8 @@ def _geometry(
             if consumed is not None and consumed.number not in found.layouts:
                 extent = max(found.consumed.get(consumed.number, 0), plan.k_extent)
                 found.consumed[consumed.number] = extent
-    found.beside = -(-_carried_beside(nest, axes, rows, columns) // (32 * found.warps))
-    found.accumulators += found.beside
+    found.carried = {n: -(-size // (32 * found.warps)) for n, size in carried}
+    found.accumulators = found.at_once((*sizes, *found.carried.items()))
     found.waste = 1 - needed / used if used else 0.0
     if found.accumulators > 224:
         raise fail(
@@ -368,13 +389,13 @@ def _consumed_extent(axes: Axes, found: Products, side: AxisClass) -> int:
 
 def _carried_beside(
     nest: t.Nest, axes: Axes, rows: list[AxisClass], columns: list[AxisClass]
-) -> int:
-    """Elements of tiles with rows and columns that a loop carries beside the products' own accumulators."""
+) -> list[tuple[int, int]]:
+    """Words of tiles with rows and columns that a loop carries beside the products' own accumulators, by id of the name's entry."""
     dots = [op for op in all_ops(nest.body) if isinstance(op, t.Dot)]
     results = {op.out.id for op in dots}
     own = {op.accumulate.id for op in dots if op.accumulate is not None}
     sides = ({c.number for c in rows}, {c.number for c in columns})
-    total = 0
+    words: list[tuple[int, int]] = []
     for op in all_ops(nest.body):
         if not isinstance(op, t.For):
             continue
@@ -390,8 +411,9 @@ def _carried_beside(
                 and second.number in sides[1]
             ):
                 area = (first.capacity or 1) * (second.capacity or 1)
-                total += area * min(32, carried.entry.type.dtype.bits) // 32
-    return total
+                bits = min(32, carried.entry.type.dtype.bits)
+                words.append((carried.entry.id, area * bits // 32))
+    return words
 
 
 def _row_warps(count: int, row_extent: int, column_extent: int, whole_rows: bool) -> int:

@@ -252,7 +252,10 @@ def _channels(kernel: k.Kernel, roles: a.Roles) -> list[Note]:
                 tile["multicast"] = _dealt(op)
             if op.policy:
                 tile["cache"] = _POLICY
-            tiles.setdefault(op.ring, {})[op.buffer.name] = tile
+            before = tiles.setdefault(op.ring, {}).get(op.buffer.name, {})
+            known = str(before.get("tensor", "")).split(", ") if before else []
+            tile["tensor"] = ", ".join(dict.fromkeys([*known, str(tile["tensor"])]))
+            tiles[op.ring][op.buffer.name] = tile
     return [
         {**note, "filled": list(filled[ring]), "tiles": list(tiles[ring].values())}
         for ring, note in found.items()

@@ -86,6 +86,21 @@ def number(definitions: Definitions, value: t.Value) -> float | None:
     return float(op.value) if isinstance(op, t.Constant) else None
 
 
+def is_multiplied(value: t.Value, definitions: Definitions) -> bool:
+    """Whether a tile is loaded and products alone read it: it lies in shared memory."""
+    if not isinstance(definitions.defining[value.id], t.Load | t.Rearrange):
+        return False
+    for user in definitions.users[value.id]:
+        match user:
+            case t.Dot() if user.accumulate is not value:
+                continue
+            case t.Rearrange() if is_multiplied(user.out, definitions):
+                continue
+            case _:
+                return False
+    return True
+
+
 def running_sum(loop: t.Op, definitions: Definitions) -> t.Dot | None:
     """The only product of a loop, where the loop adds it to a carried name and does nothing else with that."""
     if not isinstance(loop, t.For):

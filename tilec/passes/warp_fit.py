@@ -205,8 +205,8 @@ def slots(program: t.Program, nest: t.Nest, target: Target, candidate: Candidate
 
 def words(axes: Axes, products: Products) -> int:
     """Registers of a thread that holds its part of a nest's products."""
-    packed = sum(
-        _per_thread(axes, products, plan) * plan.op.a.type.dtype.bits // 32
+    packed = products.at_once(
+        (plan.op.out.id, _per_thread(axes, products, plan) * plan.op.a.type.dtype.bits // 32)
         for plan in products.distinct()
         if isinstance(plan.a, InRegisters)
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
+from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
 from tilec.passes import skip_dead, turning
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
@@ -16,7 +17,7 @@ from tilec.passes.boxes import Unsuited
 from tilec.passes.placement import Placement, place
 from tilec.passes.products import plan_products
 from tilec.passes.schedule import schedule
-from tilec.passes.uses import all_ops
+from tilec.passes.uses import Definitions, all_ops
 from tilec.plan.candidate import Candidate
 from tilec.source.diagnostics import TileError
 from tilec.targets.table import Target
@@ -80,7 +81,7 @@ def as_it_stands(
     snapshot: Snapshot = no_snapshot,
 ) -> tuple[list[Form], str]:
     """The same of a nest as it stands; `turned`: where operands of it have been."""
-    scheduled = schedule(program, nest)
+    scheduled = schedule(program, nest, positive=_brought_sizes(program, nest))
     program = scheduled.program
     snapshot("schedule", replace(program, nests=(scheduled.nest,)))
     try:
@@ -101,3 +102,17 @@ def as_it_stands(
     except TileError as error:
         return [], error.diagnostics[0].message
     return [Form(program, nest, axes, placement, v, scheduled.steps) for v in variants], ""
+
+
+def _brought_sizes(program: t.Program, nest: t.Nest) -> list[Sym]:
+    """The sizes of the tensors that operands are loaded from: a map is of elements that are there, so that none is 0 at a launch."""
+    definitions = Definitions.of(nest.body)
+    found: dict[Sym, None] = {}
+    for op in all_ops(nest.body):
+        for operand in (op.a, op.b) if isinstance(op, t.Dot) else ():
+            inner = definitions.defining.get(operand.id)
+            while isinstance(inner, t.Rearrange):
+                inner = definitions.defining.get(inner.arg.id)
+            if isinstance(inner, t.Load):
+                found |= dict.fromkeys(program.tensor(inner.access.tensor).dims)
+    return list(found)

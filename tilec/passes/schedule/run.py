@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import field, replace
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.rescaled import rescaled_operands, rescalings
-from tilec.ir.symbolic import Var
+from tilec.ir.symbolic import Sym, Var
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.schedule.backwards import run_backwards
 from tilec.passes.schedule.clone import Numbers
@@ -32,9 +33,12 @@ class Scheduled:
     steps: tuple[str, ...] = ()
 
 
-def schedule(program: t.Program, nest: t.Nest, warps: bool = False) -> Scheduled:
+def schedule(
+    program: t.Program, nest: t.Nest, warps: bool = False, positive: Iterable[Sym] = ()
+) -> Scheduled:
     """Filter trips, fold exponentials, defer sums, run loops backwards, rotate them, keep references, put rows first. `warps`: for products
-    of warps, which are done where they stand and have no copy engine: a branch is one there."""
+    of warps, which are done where they stand and have no copy engine: a branch is one there. `positive`: sizes that are so wherever the
+    result is launched."""
     numbers = Numbers(program.nests)
     origin: dict[int, int] = {}
     steps: list[str] = []
@@ -48,6 +52,8 @@ def schedule(program: t.Program, nest: t.Nest, warps: bool = False) -> Scheduled
         program = _with(program, nest)
         steps.append("filter_trips")
     facts = Facts.of(program)
+    for size in positive:
+        facts.learn(size)
     rescaling = tuple(r for r in rescalings(nest) if r.operands <= allowed)
     if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
         nest, folded = fold_exponents(program, nest, numbers)
