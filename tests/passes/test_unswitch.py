@@ -85,7 +85,9 @@ def test_a_chosen_bound_and_a_branch_give_four_versions(tmp_path: Path) -> None:
     (kernel,) = compile_file(str(path), archs=("sm_90a",), stop="kernel-ir").kernels
     names = [low.name for low in kernel.lowered["sm_90a"] if low.producers]
     pairs = [f"{a}_{b}" for a in ("then", "otherwise") for b in ("then", "otherwise")]
-    assert [n for n in names if not n.endswith(("out", "copied"))] == [f"sums_kernel_{p}" for p in pairs]
+    assert [n for n in names if not n.endswith(("out", "copied"))] == [
+        f"sums_kernel_{p}" for p in pairs
+    ]
     (target,) = kernel.plan.targets
     conditions = [x.condition for step in target.steps for x in step.launches]
     first = conditions[0]

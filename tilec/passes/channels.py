@@ -59,6 +59,8 @@ class Site:
     home: tuple[t.Op, ...]
     first: t.Op
     last: t.Op
+    copies_of: tuple[int, ...] = ()
+    """the values that the loads, and those of other sites, are copies of"""
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ def plan_channels(
         name = tuple(origin.get(load.out.id, load.out.id) for load in loads)
         if shapes.setdefault(name, members) != members:
             raise Unsuited("copies of one tile differ in shape")
-        grouped.setdefault(name, []).append(Site(tuple(together), loads, home, first, beside))
+        grouped.setdefault(name, []).append(Site(tuple(together), loads, home, first, beside, name))
     found = []
     for name, sites in grouped.items():
         ordered = sorted(sites, key=lambda s: order[id(s.loads[0])])

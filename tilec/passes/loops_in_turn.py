@@ -1,7 +1,7 @@
 """Which accumulators are never in registers together: those of loops one after the other that hand on what they carry, and nothing else.
 
-    for j in range(N by BN): s = q @ a[j] … acc += p @ b[j]          s of the first loop and of the second one take the same
-    for j in range(S by BN): t = q @ k[j] … acc += r @ v[j]          registers, and acc is the first loop's, then the second one's
+for j in range(N by BN): s = q @ a[j] … acc += p @ b[j]          s of the first loop and of the second one take the same
+for j in range(S by BN): t = q @ k[j] … acc += r @ v[j]          registers, and acc is the first loop's, then the second one's
 """
 
 from __future__ import annotations

@@ -26,12 +26,15 @@ def run(block: t.Block) -> t.Block:
     again: dict[int, t.Value] = {}
     ops: list[t.Op] = []
     for op in block.ops:
-        if isinstance(op, t.Load) and op.access.tensor not in written:
-            if is_multiplied(op.out, definitions):
-                known = first.setdefault((op.access, op.out.type), op.out)
-                if known is not op.out:
-                    again[op.out.id] = known
-                    continue
+        if (
+            isinstance(op, t.Load)
+            and op.access.tensor not in written
+            and is_multiplied(op.out, definitions)
+        ):
+            known = first.setdefault((op.access, op.out.type), op.out)
+            if known is not op.out:
+                again[op.out.id] = known
+                continue
         ops.append(op)
     block = replace(block, ops=tuple(ops))
     return exchange(block, again) if again else block

@@ -117,9 +117,14 @@ def _last(roles: Roles, loop: t.For, channels: tuple[Channel, ...]) -> t.Dot | N
     for channel in channels:
         if channel.held:
             continue  # its tile is read in front of the loop as in a trip
-        if len(channel.sites) != 2 or not all(isinstance(s.last, t.Dot) for s in channel.sites):
+        # of loops in turn the last one: slots that it gives back late are nobody else's
+        own = channel.sites[-1].copies_of
+        sites = [site for site in channel.sites if site.copies_of == own]
+        if len(sites) != 2 or not all(isinstance(s.last, t.Dot) for s in sites):
             return None
-        outside = [site for site in channel.sites if not site.home]
+        if not any(site.home and site.home[-1] is loop for site in sites):
+            return None
+        outside = [site for site in sites if not site.home]
         if len(outside) != 1:
             return None
         last = outside[0].last
