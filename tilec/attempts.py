@@ -38,6 +38,8 @@ class Attempt:
     """for a form in which CTAs share the consumed axis, or a stream"""
     uneven: bool = False
     """for chained products that take longer for some instances than for others"""
+    apart: bool = False
+    """for forms in which warpgroups share out columns"""
     warps: bool = False
     """for products of warps"""
     chained: bool = False
@@ -56,7 +58,8 @@ def table_attempts(arch: str, smaller: int = 0) -> list[Attempt]:
     target = TARGETS[arch]
     uneven = [Attempt(tiles, uneven=True) for tiles in target.uneven_product_tiles]
     tables = [Attempt(tiles) for tiles in target.product_tiles]
-    return [*uneven, *tables, *warp_attempts(smaller)]
+    apart = [Attempt(tiles, apart=True) for tiles in target.apart_product_tiles]
+    return [*uneven, *tables, *apart, *warp_attempts(smaller)]
 
 
 def is_uneven(program: Program) -> bool:
@@ -138,13 +141,18 @@ def beside_warpgroups(
 
 
 def suits_warpgroups(
-    program: Program, arch: str, candidate: Candidate, streams: bool = False, shared: bool = False
+    program: Program,
+    arch: str,
+    candidate: Candidate,
+    streams: bool = False,
+    shared: bool = False,
+    apart: bool = False,
 ) -> bool:
     """Whether the target's products of warpgroups take a program with its tile sizes, `streams` with rings for operands that are read
-    once, `shared` with a consumed axis, or a stream, that CTAs share."""
+    once, `shared` with a consumed axis, or a stream, that CTAs share, `apart` with columns that warpgroups do."""
     from tilec.passes.pipeline import suits
 
-    return suits(program, TARGETS[arch], candidate, streams, shared)
+    return suits(program, TARGETS[arch], candidate, streams, shared, apart)
 
 
 def slots_of_warps(program: Program, arch: str, candidate: Candidate, chained: bool = False) -> int:

@@ -114,7 +114,9 @@ def plan_kernel(trials: Trials, arch: str, smaller: int) -> Planned:
             if room > 1:
                 break
             shallow = shallow or ((program, candidate, trial) if room else None)
-        elif suits_warpgroups(program, arch, candidate, attempt.streams, attempt.shared):
+        elif suits_warpgroups(
+            program, arch, candidate, attempt.streams, attempt.shared, attempt.apart
+        ):
             suited = True
             break
     else:

@@ -238,6 +238,8 @@ class WarpgroupProduct(Op):
     loaded: bool = False
     k_first: int = 0
     """where along the consumed axis of the tiles the product begins, for a part of it"""
+    col_first: str = "0"
+    """the first column of a warpgroup in the right tile, as C++"""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ reads first share a channel. Everything is decided from the program's loops, loa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 from tilec.ir import tile_ir as t
@@ -15,7 +15,7 @@ from tilec.ir.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I8, U8, DType
 from tilec.ir.facts import Facts
 from tilec.ir.layouts import fragment_columns, is_paired, warpgroup_rows
 from tilec.lazy_dataclass import dataclass
-from tilec.passes.axes import Axes
+from tilec.passes.axes import Axes, AxisClass
 from tilec.passes.boxes import TensorBox, Unsuited, tensor_box
 from tilec.passes.channels import Channel, plan_channels, producer_scalars, with_slots
 from tilec.passes.epilogue import plan_epilogue
@@ -171,7 +171,7 @@ def plan_asynchronous(
     narrow = any(base.plans[n].op.a.type.dtype.bits == 8 for n in turned)
     if narrow and len(turned) < len(base.plans):
         raise Unsuited(_BESIDE)
-    products, warpgroups = _geometry(axes, base, target, warps, narrow)
+    products, warpgroups = _geometry(nest, axes, base, target, warps, narrow)
     left = max((_left_registers(axes, products, base.plans[n]) for n in turned), default=0)
     channels = plan_channels(program, nest, axes, products, definitions, facts, origin)
     held = plan_held(program, nest, axes, products, definitions, facts, origin, wanted)
@@ -283,6 +283,8 @@ def _departure(
             continue
         if down.number not in products.layouts or down.number in products.columns:
             continue
+        if along.number in products.apart:
+            continue  # a chunk is of all columns of a row
         paired = is_paired(products.layouts[down.number])
         if products.swapped and tensor.dtype.bits == 16 and not paired:
             continue
@@ -378,12 +380,17 @@ def _left_registers(axes: Axes, products: Products, plan: ProductPlan) -> int:
 
 
 def _geometry(
-    axes: Axes, base: Products, target: Target, warps: int | None, paired: bool
+    nest: t.Nest,
+    axes: Axes,
+    base: Products,
+    target: Target,
+    warps: int | None,
+    paired: bool,
 ) -> tuple[Products, int]:
-    """The products' layouts for warpgroups of 64 rows: rows over warpgroups, whole columns in each; `paired` as in `warpgroup_rows`."""
+    """The products' layouts for warpgroups of 64 rows: rows over warpgroups, whole columns in each; or, where these are too many, the
+    same rows in all, which share out columns that nothing goes along. `paired` as in `warpgroup_rows`."""
     sides = [sides_of(axes, plan, base.swapped) for plan in base.plans.values()]
     rows = {row.number: row for row, _ in sides}
-    columns = {column.number: column for _, column in sides}
     extent = max(c.capacity or 1 for c in rows.values())
     if extent < WARPGROUP_ROWS:
         raise Unsuited(f"{extent} rows are fewer than the {WARPGROUP_ROWS} of a warpgroup")
@@ -396,42 +403,88 @@ def _geometry(
         warpgroups = min(most, 4)  # what stands between two products hides behind those of others
     if warpgroups not in target.role_registers or (warps or 0) % 4:
         raise Unsuited(f"{warps} warps are not one to {most} warpgroups")
+    found = _laid_out(axes, base, sides, warpgroups, paired, frozenset())
+    free = frozenset(c.number for _, c in sides if _is_free(nest, axes, base, c))
+    if free and chained and not base.swapped and not _have_room(found, warpgroups, target):
+        for count in [warps // 4] if warps else sorted(target.role_registers):
+            beside = _laid_out(axes, base, sides, count, paired, free)
+            if count > 1 and _have_room(beside, count, target):
+                return beside, count
+    return found, warpgroups
+
+
+def _have_room(products: Products, warpgroups: int, target: Target) -> bool:
+    registers = target.role_registers[warpgroups][1] or 255
+    return products.accumulators + target.consumer_registers_besides <= registers
+
+
+def _is_free(nest: t.Nest, axes: Axes, base: Products, column: AxisClass) -> bool:
+    """Whether no product consumes columns, and nothing goes along them."""
+    if column.reduced or any(_consumes(axes, plan, column.number) for plan in base.plans.values()):
+        return False
+    for op in all_ops(nest.body):
+        if isinstance(op, t.Scan | t.TopK | t.ReduceWith | t.Reshape | t.Slice):
+            args = op.args if isinstance(op, t.ReduceWith) else (op.arg,)
+            found = [c for arg in args for c in axes.of_value(arg) if c is not None]
+            if any(c.number == column.number for c in found):
+                return False
+    return True
+
+
+def _laid_out(
+    axes: Axes,
+    base: Products,
+    sides: Sequence[tuple[AxisClass, AxisClass]],
+    warpgroups: int,
+    paired: bool,
+    apart: frozenset[int],
+) -> Products:
+    """The products in so many warpgroups; `apart`: classes of columns that they share out, all with the same rows."""
+    rows = {row.number: row for row, _ in sides}
+    columns = {column.number: column for _, column in sides}
+    down = 1 if apart else warpgroups
     layouts = {}
     for c in rows.values():
-        blocks = -(-(c.capacity or 1) // (WARPGROUP_ROWS * warpgroups))
-        layouts[c.number] = warpgroup_rows(blocks, warpgroups, paired)
+        blocks = -(-(c.capacity or 1) // (WARPGROUP_ROWS * down))
+        layouts[c.number] = warpgroup_rows(blocks, down, paired)
     for c in columns.values():
-        tiles = -(-(c.capacity or 1) // 8)
+        across = warpgroups if c.number in apart else 1
+        tiles = -(-(c.capacity or 1) // (8 * across))
         # what may become a left operand, or leave in chunks, takes them in pairs
         tiles += tiles % 2 if tiles > 1 or not base.swapped else 0
         needed = max(
             (p.k_extent for p in base.plans.values() if _consumes(axes, p, c.number)), default=0
         )
-        layouts[c.number] = fragment_columns(max(tiles, needed // 8), 1, 32)
+        layouts[c.number] = fragment_columns(
+            max(tiles, needed // 8), across, WARPGROUP if apart else 32
+        )
     found = replace(
         base,
         warps=4 * warpgroups,
-        row_warps=4 * warpgroups,
+        row_warps=4 * down,
         layouts=layouts,
         columns=frozenset(columns),
         accumulators=0,
+        apart=apart,
     )
     sizes = []
     needed = used = 0
     for plan in base.distinct():
         row, column = sides_of(axes, plan, base.swapped)
         padded = layouts[row.number].capacity * layouts[column.number].capacity
-        sizes.append((plan.op.out.id, padded // (WARPGROUP * warpgroups)))
-        used += padded * plan.k_extent
+        across = warpgroups if column.number in apart else 1
+        sizes.append((plan.op.out.id, padded // (WARPGROUP * down * across)))
+        # warpgroups with the same rows have the same products but for columns that they share out
+        used += padded * plan.k_extent * (warpgroups // (down * across))
         needed += (row.capacity or 1) * (column.capacity or 1) * plan.k_extent
-        width = layouts[column.number].capacity
+        width = layouts[column.number].capacity // across
         if width > WIDEST_PIECE and width % WIDEST_PIECE:
             raise Unsuited(f"{width} columns are no whole pieces")
-    each = WARPGROUP * warpgroups
+    each = WARPGROUP * down
     found.carried = {n: -(-words * 32 * base.warps // each) for n, words in base.carried.items()}
     found.accumulators = found.at_once((*sizes, *found.carried.items()))
     found.waste = 1 - needed / used if used else 0.0
-    return found, warpgroups
+    return found
 
 
 def _consumes(axes: Axes, plan: ProductPlan, number: int) -> bool:

@@ -292,9 +292,10 @@ def suits(
     candidate: Candidate,
     streams: bool = False,
     shared: bool = False,
+    apart: bool = False,
 ) -> bool:
     """Whether every nest with products takes the target's asynchronous form; `streams`: with rings deep enough for operands that are
-    read once; `shared`: CTAs share the consumed axis, or a stream."""
+    read once; `shared`: CTAs share the consumed axis, or a stream; `apart`: warpgroups columns."""
     program = in_parts(program)
     for nest in program.nests:
         if any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
@@ -304,6 +305,8 @@ def suits(
                 return False
             form = forms[0].variant.asynchronous
             if shared and (form is None or (form.split is None and form.sharing is None)):
+                return False
+            if apart and (form is None or not form.products.apart):
                 return False
     return True
 

@@ -38,6 +38,8 @@ MMA_NAMES: dict[tuple[DType, DType], str] = {
 MOST_ROW_WARPS = 12
 """Warps that share the rows of a tile, each block of 16 rows one."""
 
+MOST_ACCUMULATORS = 224
+"""Of a thread of products of warps."""
 WHOLE_ROWS_FROM = 64
 """Rows from which a row of accumulators stays within one warp: fewer would leave warps idle."""
 
@@ -102,6 +104,8 @@ class Products:
     """of a copied product's result the one that it is a copy of: both are in the same registers"""
     in_turn: Mapping[int, int] = field(default_factory=dict)
     """the loop that a root's accumulators, or a carried tile, are of, where those of different loops take the same registers"""
+    apart: frozenset[int] = frozenset()
+    """classes of columns that warpgroups with the same rows share out"""
     swapped: bool = False
     """products are computed transposed: their columns are the instruction's rows"""
 
@@ -160,9 +164,10 @@ def plan_products(
     form: Form = "auto",
     origin: Mapping[int, int] | None = None,
     chained: tuple[int, ...] = (16,),
+    most: int = MOST_ACCUMULATORS,
 ) -> Products | None:
     """The products of a nest, None where it has none; `origin` as in `Scheduled`; `chained`: bits of operands that accumulators may be left
-    ones of. Raises E0514 where the target has no instruction of
+    ones of; `most`: accumulators of a thread. Raises E0514 where the target has no instruction of
     the form for the operands, E0515 where their axes would have to lie in two ways."""
     dots = [op for op in all_ops(nest.body) if isinstance(op, t.Dot)]
     if not dots:
@@ -180,7 +185,7 @@ def plan_products(
         and isinstance(definitions.defining.get(plan.a.source.id), t.For)
         for plan in found.plans.values()
     )
-    _geometry(nest, axes, found, rows, columns, warps)
+    _geometry(nest, axes, found, rows, columns, warps, most)
     return found
 
 
@@ -304,6 +309,7 @@ def _geometry(
     rows: list[AxisClass],
     columns: list[AxisClass],
     warps: int | None,
+    most: int,
 ) -> None:
     ops = list(all_ops(nest.body))
     numbers = {c.number for c in columns}
@@ -366,7 +372,7 @@ def _geometry(
     found.carried = {n: -(-size // (32 * found.warps)) for n, size in carried}
     found.accumulators = found.at_once((*sizes, *found.carried.items()))
     found.waste = 1 - needed / used if used else 0.0
-    if found.accumulators > 224:
+    if found.accumulators > most:
         raise fail(
             "E0601",
             f"the products of this nest hold {found.accumulators} accumulators a thread, more than its registers",

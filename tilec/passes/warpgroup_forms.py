@@ -22,6 +22,9 @@ from tilec.plan.candidate import Candidate
 from tilec.source.diagnostics import TileError
 from tilec.targets.table import Target
 
+ANY_NUMBER = 1 << 20
+"""Of accumulators: how warpgroups share them out is not known where products are planned."""
+
 Snapshot = Callable[[str, object], None]
 """Called with a pass' name and its result."""
 
@@ -89,7 +92,7 @@ def as_it_stands(
         placement = place(nest)
         chained = (8, 16) if turned is not None else (16,)
         products = plan_products(
-            nest, axes, target, candidate.warps, "auto", scheduled.origin, chained
+            nest, axes, target, candidate.warps, "auto", scheduled.origin, chained, ANY_NUMBER
         )
         assert products is not None
         assignment = AsynchronousAssignment(

@@ -27,6 +27,9 @@ CHAINED_WARP_TILES = ((128, 64, 64), (128, 32, 64))
 """The same of products that are chained in registers, tried before: the first with which a warp has room for two blocks of rows, so that what it
 reads of an operand is multiplied twice. With one block shared memory takes longer than the tensor cores."""
 
+APART_TILES = ((64, 64, 64), (64, 32, 64))
+"""The same, tried last, where warpgroups have the same rows and share out the columns of a product that is too wide for one."""
+
 WARPGROUP_TILES = ((128, 256, 64), (192, 128, 64), (128, 128, 64), (128, 64, 64))
 """The same where a warpgroup does, each 64 rows by all columns: the first that the asynchronous form has registers for."""
 
@@ -79,6 +82,8 @@ class Target:
     bound that crosses them"""
     narrow_chain_tiles: tuple[tuple[int, ...], ...] = ()
     """the same, tried before `product_tiles`, where accumulators are left operands of 8 bits: more warpgroups have less to hold each"""
+    apart_product_tiles: tuple[tuple[int, ...], ...] = ()
+    """the same, tried last, for forms in which warpgroups with the same rows share out columns"""
     own_pointers: bool = True
     """a pointer for each thread and operand of a product's copies: fewer instructions, two registers each"""
     product_registers_besides: int = 64
@@ -207,7 +212,7 @@ TARGETS: dict[str, Target] = {
         Target("sm_89", 89, own_pointers=False, threads_per_sm=1536, blocks_per_sm=24, features=_BASE | {"f8_cvt"}, products=_SM89, vector_atomics=_PACKED_ATOMICS),
         Target("sm_90", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472, features=_ROWS, products=_SM90, vector_atomics=_VECTOR_ATOMICS),
         Target("sm_90a", 90, window_registers=48, product_registers_besides=48, shared_per_block_optin=232448, shared_per_sm=233472,
-               product_tiles=WARPGROUP_TILES, uneven_product_tiles=((256, 64, 64),), narrow_chain_tiles=((192, 128, 64), (192, 96, 64)), role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160), 4: (32, 112)}, cluster_size=2,
+               product_tiles=WARPGROUP_TILES, apart_product_tiles=APART_TILES, uneven_product_tiles=((256, 64, 64),), narrow_chain_tiles=((192, 128, 64), (192, 96, 64)), role_registers={1: (0, 0), 2: (40, 232), 3: (32, 160), 4: (32, 112)}, cluster_size=2,
                stream_tiles=((64, 128), (64, 64)), shared_stream_tiles=((128, 64),), paired_stream_tiles=((128, 64),), wide_stream_tiles=((256, 64),), even_tiles=((192, 160, 64), (128, 192, 64), (128, 128, 64)),
                bytes_under_way=80 << 10, evict_first_below=200 << 20,
                features=_ROWS | {"wgmma", "setmaxnreg"}, products=_SM90A, vector_atomics=_VECTOR_ATOMICS),

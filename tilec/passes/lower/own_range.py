@@ -66,7 +66,7 @@ def find_own_range(roles: Roles, loop: t.For, name: str, trips: k.Expr) -> OwnRa
     """The own range of a loop whose products start in turns, declared in front of it; None where all parts need all trips."""
     context, form = roles.context, roles.form
     dots = [op for op in loop.body.ops if isinstance(op, t.Dot)]
-    if form.sharing is not None or products_of(context).swapped:
+    if form.sharing is not None or products_of(context).swapped or form.products.apart:
         return None
     if not dots or not roles.turn(dots[0])[0] or any(map(roles.meets_edges, dots)):
         return None

@@ -177,11 +177,10 @@ def _at_most(name: str, number: int) -> k.Expr:
 
 def lower_combine(context: Context, op: t.Combine) -> None:
     """What the lanes of a row hold, added up in each of them."""
-    assert context.variant.products is not None
-    layouts = context.variant.products.layouts
-    digits = {
-        d for n in context.variant.products.columns for d in layouts[n].thread_digits if d.radix > 1
-    }
+    products = context.variant.products
+    assert products is not None
+    reduced = products.columns - products.apart
+    digits = {d for n in reduced for d in products.layouts[n].thread_digits if d.radix > 1}
     (digit,) = digits
     coords = context.loop_axes(op.arg)
     target = k.Fragment(

@@ -17,6 +17,7 @@ from tilec.passes.asynchronous import TRANSPOSABLE, Asynchronous
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.products import products_of
 from tilec.passes.products import InRegisters, ProductPlan, Staged
+from tilec.passes.swap import sides_of
 
 STEP_BYTES = 32
 """Of the consumed axis that one instruction takes (PTX ISA, wgmma)."""
@@ -43,7 +44,9 @@ def start_product(
         assert isinstance(plan.a, Staged)
         row, col, first, second = col, row, plan.b, plan.a
     assert row is not None and col is not None
-    columns = col.layout.capacity
+    _, column = sides_of(context.axes, plan, products_of(context).swapped)
+    apart = form.warpgroups if column.number in form.products.apart else 1
+    columns = col.layout.capacity // apart
     types = form.types[op.out.id]
     blocks = row.layout.steps // 2
     staged = first if isinstance(first, Staged) and left is None else None
@@ -75,13 +78,14 @@ def start_product(
         continues,
         op.out.id in form.turned,
         first_k,
+        f"warpgroup * {columns}" if apart > 1 else "0",
         span=op.span,
     )
 
 
 def first_row(form: Asynchronous, blocks: int) -> str:
     """The first row of a warpgroup with so many blocks, as C++."""
-    if form.warpgroups == 1:
+    if form.warpgroups == 1 or form.products.apart:
         return "0"
     # where one product is all that a loop does, its accumulators leave no register to keep the number in
     chained = any(isinstance(p.a, InRegisters) for p in form.products.plans.values())
