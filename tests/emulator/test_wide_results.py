@@ -49,6 +49,8 @@ def test_columns_and_tiles_are_shared(
         f"{x}_tiles" for x in tiles
     ]
     assert columns(program) == ({"0", "warpgroup * 256"} if apart else {"0"})
+    products = program.kernel.manifest["targets"]["sm_90a"][0]["products"]  # type: ignore[index]
+    assert ("shared_out" in products) is apart
     for rows in (72, 200):
         ran = program.run({"B": 1, "H": 1, "S": rows, "scale": 0.07})
         assert ran.launched == (f"{kernel}_kernel",)
