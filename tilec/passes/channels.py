@@ -355,7 +355,7 @@ def with_slots(
         member.bytes
         for c in channels
         for member, load in zip(c.members, c.sites[0].loads, strict=True)
-        if c.in_loop and load.out.id in streamed
+        if c.in_loop and c.again is None and load.out.id in streamed
     )
     least = -(-target.bytes_under_way // under_way) if under_way else 0
     most = least if split else max(MOST_SLOTS, least)
