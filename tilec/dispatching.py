@@ -63,6 +63,7 @@ def lower_choices(
                 name,
                 snapshot,
                 item.general,
+                versions=item.versions,
             )
         except TileError as error:
             sink.add(_left_out(general, label, target.arch, error.diagnostics[0].message))

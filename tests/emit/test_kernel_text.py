@@ -169,3 +169,20 @@ def test_headers_compile_as_c_and_cpp(language: str, tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stderr
+
+
+NAMED = """
+kernel sums[BM = 128, BN = 128, BK = 64](a: bf16[M, K], b: bf16[K, N]) -> c: bf16[M, N]:
+    for i, j in parallel(M by BM, N by BN):
+        more = zeros(f32, i, j)
+        for k in range(0 : K by BK):
+            more += a[i, k] @ b[k, j]
+        c[i, j] = more.to(bf16)
+"""
+
+
+def test_a_word_of_the_grid_names_nothing_of_the_program(tmp_path: Path) -> None:
+    path = tmp_path / "named.tile"
+    path.write_text(NAMED, encoding="utf-8")
+    text = compile_file(str(path), archs=("sm_90a",)).cu
+    assert "const bool more =" in text and "> more[" not in text

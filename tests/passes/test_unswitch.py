@@ -81,7 +81,9 @@ def test_a_chosen_bound_and_a_branch_give_four_versions(tmp_path: Path) -> None:
     body = BOUND.replace("if n != 0:\n            end = min(K, i.stop)", "end = n if flag else K")
     body = f"{body}            if n < 3:\n                acc = acc + x\n            if n < 5:\n                acc = acc - x\n"
     program = analysed(path, body)
-    assert condition_of(program) == t.HostScalar("flag")
+    question = condition_of(program)
+    assert question == t.HostScalar("flag")
+    assert trips(assuming(program, [(question, True)])) == ["(n + BK - 1) // BK"]
     (kernel,) = compile_file(str(path), archs=("sm_90a",), stop="kernel-ir").kernels
     names = [low.name for low in kernel.lowered["sm_90a"] if low.producers]
     pairs = [f"{a}_{b}" for a in ("then", "otherwise") for b in ("then", "otherwise")]

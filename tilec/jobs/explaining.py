@@ -236,6 +236,10 @@ def _products(variant: Mapping[str, Any]) -> Iterator[str]:
         f"{stages}{products['accumulators_per_thread']} accumulators a thread, "
         f"{products['padding_waste']:.1%} of the work is padding"
         + (f", computed {products['computed']}" if "computed" in products else "")
+        + "".join(
+            f", {name} shared out over warpgroups that compute the rest of the same rows each"
+            for name in products.get("shared_out", [])
+        )
     )
 
 

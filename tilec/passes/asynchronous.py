@@ -509,8 +509,7 @@ def _laid_out(
         padded = layouts[row.number].capacity * layouts[column.number].capacity
         across = warpgroups if column.number in apart else 1
         sizes.append((plan.op.out.id, padded // (WARPGROUP * down * across)))
-        # warpgroups with the same rows have the same products but for columns that they share out
-        used += padded * plan.k_extent * (warpgroups // (down * across))
+        used += padded * plan.k_extent
         needed += (row.capacity or 1) * (column.capacity or 1) * plan.k_extent
         width = layouts[column.number].capacity // across
         if width > WIDEST_PIECE and width % WIDEST_PIECE:

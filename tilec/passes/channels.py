@@ -10,13 +10,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tilec.ir import tile_ir as t
+from tilec.ir.asynchronous import PanelBuffer
 from tilec.ir.dtypes import DType
 from tilec.ir.facts import Facts
-from tilec.ir.symbolic import Sym
+from tilec.ir.symbolic import Sym, Var
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import Axes
 from tilec.passes.boxes import Unsuited, load_box
 from tilec.passes.products import ProductPlan, Products, Staged
+from tilec.passes.schedule.clone import Cloner, Numbers
 from tilec.passes.uses import Definitions, all_ops, operands, syms_of
 from tilec.targets.table import Target
 
@@ -72,6 +74,8 @@ class Channel:
     slots: int = 1
     held: bool = False
     """registers take the tile where it is loaded, no product reads it"""
+    again: Channel | None = None
+    """the channel whose slots this one reads once more, and gives back"""
 
     @property
     def bytes(self) -> int:
@@ -157,7 +161,78 @@ def plan_channels(
         ordered = sorted(sites, key=lambda s: order[id(s.loads[0])])
         found.append(Channel(shapes[name], tuple(ordered)))
     found.sort(key=lambda c: order[id(c.sites[0].loads[0])])
-    return _one_after_the_other(found, definitions, order)
+    return _one_after_the_other(_read_again(program, found, facts, order), definitions, order)
+
+
+def _read_again(
+    program: t.Program, channels: list[Channel], facts: Facts, order: Mapping[int, int]
+) -> list[Channel]:
+    """The channels, of which those that would bring again what another one has brought a little earlier in the same order read its slots."""
+    found: list[Channel] = []
+    for channel in channels:
+        for other in found:
+            free = other.again is None and not any(c.again is other for c in found)
+            if free and _follows(program, other, channel, facts, order):
+                channel = replace(channel, members=other.members, again=other)
+                break
+        found.append(channel)
+    return found
+
+
+def _follows(
+    program: t.Program, first: Channel, later: Channel, facts: Facts, order: Mapping[int, int]
+) -> bool:
+    """Whether what one channel brings is the first columns of what another one has brought: in the same trips of a loop, or in the trip
+    before, where the other begins in front of the loop and this one ends behind it. This one has to be read last."""
+    if not (first.in_loop and later.in_loop) or len(first.members) > 1 or len(later.members) > 1:
+        return False
+    own, other = first.members[0], later.members[0]
+    panels = {PanelBuffer("", m.dtype, m.rows, m.cols, 1).panel for m in (own, other)}
+    alike = (own.tensor, own.dtype, own.rows) == (other.tensor, other.dtype, other.rows)
+    if not alike or len(panels) > 1 or len(first.sites) != len(later.sites):
+        return False
+    if len(first.sites) == 1:
+        ((one,), (two,)) = (first.sites, later.sites)
+        if one.home != two.home or order[id(one.last)] >= order[id(two.last)]:
+            return False
+        return _is_part(program, one.loads[0], two.loads[0], facts, {})
+    if len(first.sites) != 2:
+        return False
+    (before, one), (two, behind) = first.sites, later.sites
+    loop = one.home[-1] if one.home else None
+    if not isinstance(loop, t.For) or one.home != two.home:
+        return False
+    if not before.home == behind.home == one.home[:-1]:
+        return False
+    if not order[id(before.loads[0])] < order[id(loop)] < order[id(behind.loads[0])]:
+        return False
+    whole = one.loads[0]
+    # the loop's slots are those of the trip behind: what is read now was brought in the trip before
+    return (
+        _is_part(program, whole, before.loads[0], facts, {loop.index: Sym.of(-1)})
+        and _is_part(program, whole, two.loads[0], facts, {loop.index: Sym.of(loop.index) - 1})
+        and _is_part(program, whole, behind.loads[0], facts, {loop.index: loop.trips - 1})
+    )
+
+
+def _is_part(
+    program: t.Program, whole: t.Load, part: t.Load, facts: Facts, trips: Mapping[Var, Sym]
+) -> bool:
+    """Whether a load is the first columns of another one in the trip that `trips` says."""
+    box = load_box(program, part, facts)
+    place = load_box(program, whole, facts).col
+    access = Cloner(Numbers(()), {}, trips, {}).access(whole.access)
+    if box.col != place or len(access.terms) != len(part.access.terms):
+        return False
+    for n, (term, wanted) in enumerate(zip(access.terms, part.access.terms, strict=True)):
+        if n != place and term != wanted:
+            return False
+    column, wanted = access.terms[place], part.access.terms[place]
+    if isinstance(column, t.AtAll):
+        return isinstance(wanted, t.AtAll) or (
+            isinstance(wanted, t.AtSpan) and wanted.start == Sym.of(0)
+        )
+    return column == wanted
 
 
 def _one_after_the_other(
@@ -176,6 +251,10 @@ def _one_after_the_other(
         begin = min(outermost(load) for site in channel.sites for load in site.loads)
         for n, other in enumerate(found):
             end = max(outermost(site.last) for site in other.sites)
+            if other.again is not None or channel.again is not None:
+                continue
+            if any(other is c.again or channel is c.again for c in channels):
+                continue
             alike = [m.shape for m in other.members] == [m.shape for m in channel.members]
             if alike and end < begin and other.in_loop and channel.in_loop:
                 found[n] = replace(other, sites=(*other.sites, *channel.sites))
@@ -271,14 +350,14 @@ def with_slots(
     `split` the loop (on an H200 5 slots of 16 KB of the stream are 0.5 to 2 % faster than 6, and 4 slower)."""
     room = target.shared_per_block_optin - 2 * ALIGNMENT - BARRIER_BYTES - leaving
     fixed = sum(c.bytes for c in channels if not c.in_loop)
-    ring = sum(c.bytes for c in channels if c.in_loop)
+    ring = sum(c.bytes for c in channels if c.in_loop and c.again is None)
     twice = 2 * (fixed + ring) <= room
     fixed *= 2 if twice else 1
     under_way = sum(
         member.bytes
         for c in channels
         for member, load in zip(c.members, c.sites[0].loads, strict=True)
-        if c.in_loop and load.out.id in streamed
+        if c.in_loop and c.again is None and load.out.id in streamed
     )
     least = -(-target.bytes_under_way // under_way) if under_way else 0
     most = least if split else max(MOST_SLOTS, least)
@@ -288,4 +367,7 @@ def with_slots(
     if fixed > room or (ring and slots < 2):
         raise Unsuited(f"{fixed + 2 * ring} bytes of operand tiles exceed the shared memory")
     once = 2 if twice else 1
-    return tuple(replace(c, slots=slots if c.in_loop else once) for c in channels)
+    deep = [replace(c, slots=slots if c.in_loop else once) for c in channels]
+    return tuple(
+        c if c.again is None else replace(c, again=deep[channels.index(c.again)]) for c in deep
+    )

@@ -137,6 +137,11 @@ def _products(variant: Variant, kernel: k.Kernel) -> Note:
             if products.swapped
             else {}
         ),
+        **(
+            {"shared_out": sorted(variant.level.axes[n].name for n in products.apart)}
+            if products.apart
+            else {}
+        ),
         "instructions": instructions
         or [
             {

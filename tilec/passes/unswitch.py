@@ -180,8 +180,15 @@ class _Version:
                 changed[f.name] = self._new(getattr(op, f.name))
         op = replace(op, **changed)
         self.asked.note(op)
-        if isinstance(op, t.FromSym):
-            self.counted[op.out.id] = op.sym
+        match op:
+            case t.FromSym():
+                self.counted[op.out.id] = op.sym
+            case t.Scalar() if op.out.type.dtype == I32:
+                self.counted[op.out.id] = Sym.of(Var(op.name, "scalar"))
+            case t.Constant(value=int() as number) if op.out.type.dtype == I32:
+                self.counted[op.out.id] = Sym.of(number)
+            case _:
+                pass
         if len(op.outs) == 1 and (answer := self._answer(op.out)) is not None:
             self.known[op.out.id] = answer
             return [t.Constant(outs=op.outs, span=op.span, value=answer)]

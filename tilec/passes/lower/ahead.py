@@ -28,6 +28,8 @@ def ahead(roles: Roles, nest: t.Nest) -> tuple[k.Op, ...]:
     known = {digit.index for digit in nest.grid}
     found: list[k.Op] = []
     for channel in form.channels:
+        if channel.again is not None:
+            continue
         site = channel.sites[0]
         first: dict[Var, Sym] = {
             loop.index: RANK if splits(roles.sums, loop) else Sym.of(0)

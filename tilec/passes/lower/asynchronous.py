@@ -58,6 +58,8 @@ class Roles:
         self.site_of: dict[int, Site] = {}
         """by id of the operand's value"""
         self.barriers: list[a.Barrier] = []
+        self.pairs: dict[Channel, tuple[a.Barrier, a.Barrier]] = {}
+        """of what a slot is full and free by"""
         self.maps: dict[tuple[object, ...], TensorMapArgument] = {}
         self.policies: dict[str, a.CachePolicy] = {}
         """by name of the tensor"""
@@ -75,20 +77,30 @@ class Roles:
             ring = context.names.unique(f"{base}_ring")
             self.rings[channel] = ring
             for n, member in enumerate(channel.members):
-                name = context.names.unique(f"{member.tensor}_tiles")
-                buffer = a.PanelBuffer(name, member.dtype, member.rows, member.cols, channel.slots)
-                self.panels.append(buffer)
+                if channel.again is not None:
+                    known = channel.again.sites[0].operands[n]
+                    buffer = self.buffers[known.source.id]
+                else:
+                    name = context.names.unique(f"{member.tensor}_tiles")
+                    sides = (member.rows, member.cols)
+                    buffer = a.PanelBuffer(name, member.dtype, *sides, channel.slots)
+                    self.panels.append(buffer)
                 for site in channel.sites:
                     self.buffers[site.operands[n].source.id] = buffer
                     self.channel_of[site.operands[n].source.id] = channel
                     self.site_of[site.operands[n].source.id] = site
                     if channel not in form.rows:
                         self.sites[id(site.loads[n])] = (channel, site)
+            if channel.again is not None:
+                self.pairs[channel] = self.pairs[channel.again]
+                continue
             warps = form.warpgroups * 4 * self._peers(channel)
-            self.barriers += [
+            pair = (
                 a.Barrier(context.names.unique(f"{ring[:-5]}_full"), channel.slots, 1),
                 a.Barrier(context.names.unique(f"{ring[:-5]}_free"), channel.slots, warps),
-            ]
+            )
+            self.pairs[channel] = pair
+            self.barriers += pair
         self.peers = peers
         self.sums = SharedSums(context, form.split) if form.split is not None else None
         self.leaving: Leaving | None = None
@@ -104,7 +116,7 @@ class Roles:
         return sharing.size
 
     def _barrier(self, channel: Channel, free: bool) -> str:
-        return self.barriers[2 * self.form.rings.index(channel) + free].name
+        return self.pairs[channel][free].name
 
     # ---- the producer
 
@@ -132,7 +144,9 @@ class Roles:
 
     def _declarations(self, filled: bool) -> list[k.Op]:
         return [
-            a.RingDeclare(self.rings[c], c.slots, filled, span=NOWHERE) for c in self.form.rings
+            a.RingDeclare(self.rings[c], c.slots, filled, span=NOWHERE)
+            for c in self.form.rings
+            if filled or c.again is None
         ]
 
     def _walk(self, block: t.Block) -> None:
@@ -153,7 +167,7 @@ class Roles:
                 context.out.append(replace(loop, rolled=bool(self.form.interleaved)))
             elif id(op) in self.sites:
                 channel, site = self.sites[id(op)]
-                if op is site.loads[-1]:
+                if op is site.loads[-1] and channel.again is None:
                     self._fill(channel, site)
 
     def trips_of(self, op: t.For, name: str, trips: k.Expr, body: tuple[k.Op, ...]) -> k.Loop:
@@ -358,8 +372,10 @@ class Roles:
         """The slot is free, and the ring goes on; of the slot before: free alone."""
         ring = self.rings[channel]
         barrier = self._barrier(channel, free=True)
-        release = a.BarrierRelease(barrier, ring, previous, self._peers(channel))
-        return [release] if previous else [release, a.RingAdvance(ring)]
+        release: list[k.Op] = [a.BarrierRelease(barrier, ring, previous, self._peers(channel))]
+        if any(c.again == channel for c in self.form.channels):
+            release = []  # the slot is read once more
+        return release if previous else [*release, a.RingAdvance(ring)]
 
     def product(self, op: t.Dot) -> k.Fragment:
         """A product: wait for its tiles and start it. What it reads and writes is waited for by `retire`, or, where the wait is left to

@@ -20,7 +20,7 @@ RESERVED = frozenset(
     unix linux i386 NULL EOF INFINITY NAN FILE stdin stdout stderr errno restrict complex I
     int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t bf16_t f16_t f8e4m3_t f8e5m2_t i4_t u4_t Vector
     Indexed convert bitcast a_operand b_operand mt nt nt_first k_at row_first col_first a_matrix rank col item drawn following turn
-    warpgroup told trips_bit trip_lives trips_alive trips_from""".split()
+    warpgroup told more place trips_bit trip_lives trips_alive trips_from""".split()
 )
 """Words that a generated local must not take."""
 
