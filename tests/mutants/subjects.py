@@ -92,6 +92,13 @@ SUBJECTS = (
         arch="sm_90a",
     ),
     Subject(
+        "gemm_bias_relu.tile",
+        "gemm_bias_relu",
+        _define(BM=64, BN=128, BK=32),
+        sizes=_sizes({"M": 328, "N": 264, "K": 200}, {"M": 136, "N": 264, "K": 64}),
+        arch="sm_90a",
+    ),
+    Subject(
         "gemm_skinny.tile",
         "gemm_skinny_nt",
         _define(ROWS=128),

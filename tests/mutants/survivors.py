@@ -83,6 +83,11 @@ RULES: tuple[tuple[str, str, str], ...] = (
         "of two slots filled in order the other one is free when the next but one is waited for",
     ),
     (
+        r"release of another slot",
+        r"bias_free$",
+        "the ring has one slot: the one before it is the same",
+    ),
+    (
         r"phase not waited for",
         r"attention_kernel(_wide)?: line 0: [kv]_full$",
         "turns keep warpgroups within a trip of each other: a slot of a ring of three or more that is given back early is counted where it "
