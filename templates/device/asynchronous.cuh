@@ -305,8 +305,7 @@ __device__ __forceinline__ void registers_take() {
 //@ end
 
 //@ primitive is_elected includes <cstdint>
-/// True in one lane of a warp whose lanes are all here, the same one each time. What it hands to
-/// bulk copies need not be the same in others.
+/// True in one lane of a warp whose lanes are all here.
 [[maybe_unused]] __device__ __forceinline__ bool is_elected() {
   uint32_t elected;
   asm volatile(
@@ -1127,7 +1126,7 @@ __device__ __forceinline__ void pack_chunk_across(PanelTile<T, kRows, 16>& chunk
 }
 //@ end
 
-//@ primitive send_chunk needs PanelTile Vector is_elected pack_chunk fence_async tensor_store
+//@ primitive send_chunk needs PanelTile Vector lane_id pack_chunk fence_async tensor_store
 //@ needs bulk_commit bulk_wait_read includes <cuda.h>
 /// A warp's chunk, as pack_chunk, to coordinates of a map, through shared memory that all but its
 /// kOthers youngest stores have left.
@@ -1135,31 +1134,33 @@ template <int kOthers, bool kPaired = false, class T, int kCols, class... Coordi
 __device__ __forceinline__ void send_chunk(PanelTile<T, 16, kCols>& chunk, const CUtensorMap& map,
                                            const Vector<T, 2>* top, const Vector<T, 2>* bottom,
                                            Coordinates... at) {
-  if (is_elected()) bulk_wait_read<kOthers>();
+  const int lane = lane_id();
+  if (lane == 0) bulk_wait_read<kOthers>();
   __syncwarp();
   pack_chunk<kPaired>(chunk, top, bottom);
   fence_async();
   __syncwarp();
-  if (is_elected()) {
+  if (lane == 0) {
     tensor_store(map, chunk.panel(0, 0), at...);
     bulk_commit();
   }
 }
 //@ end
 
-//@ primitive send_chunk_across needs PanelTile Vector is_elected pack_chunk_across fence_async
+//@ primitive send_chunk_across needs PanelTile Vector lane_id pack_chunk_across fence_async
 //@ needs tensor_store bulk_commit bulk_wait_read includes <cuda.h>
 /// The same of a chunk as pack_chunk_across.
 template <int kOthers, bool kPaired, class T, int kRows, class... Coordinates>
 __device__ __forceinline__ void send_chunk_across(PanelTile<T, kRows, 16>& chunk,
                                                   const CUtensorMap& map, const Vector<T, 2>* top,
                                                   const Vector<T, 2>* bottom, Coordinates... at) {
-  if (is_elected()) bulk_wait_read<kOthers>();
+  const int lane = lane_id();
+  if (lane == 0) bulk_wait_read<kOthers>();
   __syncwarp();
   pack_chunk_across<kPaired>(chunk, top, bottom);
   fence_async();
   __syncwarp();
-  if (is_elected()) {
+  if (lane == 0) {
     tensor_store(map, chunk.panel(0, 0), at...);
     bulk_commit();
   }

@@ -869,8 +869,7 @@ __device__ __forceinline__ void registers_take() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(kCount));
 }
 
-/// True in one lane of a warp whose lanes are all here, the same one each time. What it hands to
-/// bulk copies need not be the same in others.
+/// True in one lane of a warp whose lanes are all here.
 [[maybe_unused]] __device__ __forceinline__ bool is_elected() {
   uint32_t elected;
   asm volatile(

@@ -915,8 +915,7 @@ __device__ __forceinline__ void registers_take() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(kCount));
 }
 
-/// True in one lane of a warp whose lanes are all here, the same one each time. What it hands to
-/// bulk copies need not be the same in others.
+/// True in one lane of a warp whose lanes are all here.
 [[maybe_unused]] __device__ __forceinline__ bool is_elected() {
   uint32_t elected;
   asm volatile(
@@ -1288,12 +1287,13 @@ template <int kOthers, bool kPaired = false, class T, int kCols, class... Coordi
 __device__ __forceinline__ void send_chunk(PanelTile<T, 16, kCols>& chunk, const CUtensorMap& map,
                                            const Vector<T, 2>* top, const Vector<T, 2>* bottom,
                                            Coordinates... at) {
-  if (is_elected()) bulk_wait_read<kOthers>();
+  const int lane = lane_id();
+  if (lane == 0) bulk_wait_read<kOthers>();
   __syncwarp();
   pack_chunk<kPaired>(chunk, top, bottom);
   fence_async();
   __syncwarp();
-  if (is_elected()) {
+  if (lane == 0) {
     tensor_store(map, chunk.panel(0, 0), at...);
     bulk_commit();
   }
@@ -2086,7 +2086,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
         + 96, c_row);
     send_chunk<3>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0] + 16, c_out[1] + 16, c_col
         + 128, c_row);
-    if (is_elected()) bulk_wait_read<0>();
+    if (lane_id() == 0) bulk_wait_read<0>();
   }
 }
 
@@ -2267,7 +2267,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
         + 64, c_row);
     send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16, c_col
         + 128, c_row);
-    if (is_elected()) bulk_wait_read<0>();
+    if (lane_id() == 0) bulk_wait_read<0>();
   }
 }
 
@@ -2439,7 +2439,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
     send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
     send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
         + 64, c_row);
-    if (is_elected()) bulk_wait_read<0>();
+    if (lane_id() == 0) bulk_wait_read<0>();
   }
 }
 
@@ -2652,7 +2652,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
         + 128, c_row);
     send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 24, c_out[1] + 24, c_col
         + 192, c_row);
-    if (is_elected()) bulk_wait_read<0>();
+    if (lane_id() == 0) bulk_wait_read<0>();
   }
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
 }

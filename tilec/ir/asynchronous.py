@@ -367,7 +367,10 @@ class SendChunks(Op):
 
 @dataclass(frozen=True)
 class BulkDrain(Op):
-    """Waits until the shared memory of all chunks has been read."""
+    """Waits until the shared memory of all chunks has been read. `elected`: by the elected lane of a warp, which sends several chunks
+    at once; others are sent by the first one, which takes fewer registers."""
+
+    elected: bool = False
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ class Leaving:
         self.before: list[k.Op] = []
         self.map = ""
         self.final: k.Op = a.BulkDrain()
+        self.elected = False
         self.rows: a.RowsAnywhere | None = None
         self.places: list[k.Fragment] = []
         for n in range(len(self.box.dims)):
@@ -175,6 +176,7 @@ class Leaving:
             chunks = range(self.blocks * self.panels)
             few = held <= FEW_ACCUMULATORS and len(chunks) % self.under_way == 0
             together = self.under_way if few and self.departure.bulk else 1
+            self.elected = together > 1
             context.prepared = {}
             for first in chunks[::together]:
                 sent = tuple(chunks[first : first + together])
@@ -196,4 +198,4 @@ class Leaving:
     def after(self) -> list[k.Op]:
         """Behind the last instance."""
         last = [self.final] if self.departure.deferred else []
-        return [*last, a.BulkDrain()] if self.departure.bulk else last
+        return [*last, a.BulkDrain(self.elected)] if self.departure.bulk else last
