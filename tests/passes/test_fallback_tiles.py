@@ -77,7 +77,9 @@ def test_rings_leave_room_for_what_reductions_need(tmp_path: Path) -> None:
     assert all(one.shared_bytes <= 232448 for one in kernel.lowered["sm_90a"])
 
 
-@pytest.mark.parametrize(("name", "busy"), [("soft_cap", True), ("biased", False)])
+@pytest.mark.parametrize(
+    ("name", "busy"), [("soft_cap", True), ("biased", True), ("masked", False)]
+)
 def test_more_warpgroups_where_scores_take_long(name: str, busy: bool) -> None:
     forms = Path(__file__).parents[2] / "bench" / "attention_forms.tile"
     found = compile_file(str(forms), kernel=name, archs=("sm_90a",), stop="kernel-ir")
