@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.emulator.asynchronous import Program
+from tests.emulator.asynchronous import Arrays, Program
 from tilec.ir import asynchronous as a
 
 FORMS = Path(__file__).resolve().parents[2] / "bench" / "attention_unseen.tile"
@@ -32,6 +33,14 @@ def _ops(body: object) -> list[object]:
     return found
 
 
+def growing(arrays: Arrays) -> None:
+    """Keys whose scores move the references of rows."""
+    for name in {"k", "kv"} & set(arrays):
+        keys = arrays[name]
+        times = np.linspace(0, 20, keys.shape[-2])[:, None]
+        keys[:] = (keys.astype(np.float32) * times).astype(keys.dtype)
+
+
 @pytest.mark.parametrize(
     ("kernel", "defines", "tiles", "apart"),
     [
@@ -51,6 +60,6 @@ def test_columns_and_tiles_are_shared(
     assert columns(program) == ({"0", "warpgroup * 256"} if apart else {"0"})
     products = program.kernel.manifest["targets"]["sm_90a"][0]["products"]  # type: ignore[index]
     assert ("shared_out" in products) is apart
-    for rows in (72, 200):
-        ran = program.run({"B": 1, "H": 1, "S": rows, "scale": 0.07})
+    for rows, change in ((72, None), (200, growing)):
+        ran = program.run({"B": 1, "H": 1, "S": rows, "scale": 0.07}, change)
         assert ran.launched == (f"{kernel}_kernel",)

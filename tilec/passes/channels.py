@@ -351,7 +351,9 @@ def with_slots(
     room = target.shared_per_block_optin - 2 * ALIGNMENT - BARRIER_BYTES - leaving
     fixed = sum(c.bytes for c in channels if not c.in_loop)
     ring = sum(c.bytes for c in channels if c.in_loop and c.again is None)
-    twice = 2 * (fixed + ring) <= room
+    # of a tile that is read twice, a trip apart, the next one has to be under way meanwhile
+    fewest = 3 if any(c.again is not None for c in channels) else 2
+    twice = 2 * fixed + fewest * ring <= room
     fixed *= 2 if twice else 1
     under_way = sum(
         member.bytes
@@ -363,9 +365,9 @@ def with_slots(
     most = least if split else max(MOST_SLOTS, least)
     slots = min(most, (room - fixed) // ring) if ring else 1
     if stages is not None:
-        slots = min(slots, max(2, stages))
-    if fixed > room or (ring and slots < 2):
-        raise Unsuited(f"{fixed + 2 * ring} bytes of operand tiles exceed the shared memory")
+        slots = min(slots, max(fewest, stages))
+    if fixed > room or (ring and slots < fewest):
+        raise Unsuited(f"{fixed + fewest * ring} bytes of operand tiles exceed the shared memory")
     once = 2 if twice else 1
     deep = [replace(c, slots=slots if c.in_loop else once) for c in channels]
     return tuple(

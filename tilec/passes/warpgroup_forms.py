@@ -123,9 +123,12 @@ def as_it_stands(
     candidate: Candidate,
     turned: turning.Turned | computed.Computed | None = None,
     shown: Shown | None = None,
+    parts: int = 1,
 ) -> tuple[list[Form], str]:
-    """The same of a nest as it stands; `turned`: where operands of it have been, or are computed ahead. `shown` gets what a snapshot shows."""
-    scheduled = schedule(program, nest, positive=_brought_sizes(program, nest))
+    """The same of a nest as it stands; `turned`: where operands of it have been, or are computed ahead. `shown` gets what a snapshot shows.
+    `parts`: warpgroups that share out the columns of sums, as was found before."""
+    written, bare = program, nest
+    scheduled = schedule(program, nest, positive=_brought_sizes(program, nest), parts=parts)
     program = scheduled.program
     if shown is not None:
         shown.append(("schedule", replace(program, nests=(scheduled.nest,))))
@@ -146,6 +149,12 @@ def as_it_stands(
         return [], str(reason)
     except TileError as error:
         return [], error.diagnostics[0].message
+    form = variants[0].asynchronous
+    if parts == 1 and form is not None and form.products.apart:
+        # with a part of the sums each there may be registers for more
+        again = as_it_stands(written, bare, target, candidate, turned, shown, form.warpgroups)
+        if again[0]:
+            return again
     return [Form(program, nest, axes, placement, v, scheduled.steps) for v in variants], ""
 
 

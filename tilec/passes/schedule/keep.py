@@ -56,9 +56,11 @@ def keep_references(
     facts: Facts,
     origin: Mapping[int, int],
     turned: frozenset[Var] = frozenset(),
+    parts: int = 1,
 ) -> tuple[t.Block, bool]:
     """The block with references kept in the rotated loops of `found`, which holds ids of before they were rotated; says whether any
-    was. `turned`: indices of loops that run backwards, whose masks begin where the program's end."""
+    was. `turned`: indices of loops that run backwards, whose masks begin where the program's end; `parts`: warpgroups that share out the
+    columns of sums."""
     ops: list[t.Op] = []
     done = False
     definitions = Definitions.of(block)
@@ -70,7 +72,7 @@ def keep_references(
                 kept = _Loop(op, rescaling, numbers, origin, definitions)
                 backwards = op.index in turned
                 rise = rises(kept.weight.tile, op, definitions, facts, backwards)
-                if rise is Rise.ALWAYS or kept.words() > MOST_WORDS:
+                if rise is Rise.ALWAYS or kept.words(parts) > MOST_WORDS:
                     raise _Refused
                 head, found_loop = kept.kept()
                 if rise is Rise.FROM_FEW:
@@ -130,9 +132,9 @@ class _Loop:
         self.head: list[t.Op] = []
         """what stands in front of the loop"""
 
-    def words(self) -> int:
-        """Registers of sums, tile and packed operand in a thread; 4 bytes each, of 64 rows on 128 threads. Raises _Refused where an axis
-        has no bound."""
+    def words(self, parts: int) -> int:
+        """Registers of sums, of which it has one of `parts`, tile and packed operand in a thread; 4 bytes each, of 64 rows on 128 threads.
+        Raises _Refused where an axis has no bound."""
 
         def columns(value: t.Value) -> int:
             known = value.type.axes[-1].capacity
@@ -143,7 +145,7 @@ class _Loop:
         tiles = [c.entry for c in self.loop.carried if c.entry.type.rank == 2]
         sums = sum(columns(v) for v in tiles if v.type.dtype == F32)
         tile = columns(self.weight.tile)
-        return sums // 2 + tile // 2 + tile // 4
+        return sums // (2 * parts) + tile // 2 + tile // 4
 
     def _root(self, value: t.Value) -> int:
         return self.origin.get(value.id, value.id)

@@ -34,11 +34,15 @@ class Scheduled:
 
 
 def schedule(
-    program: t.Program, nest: t.Nest, warps: bool = False, positive: Iterable[Sym] = ()
+    program: t.Program,
+    nest: t.Nest,
+    warps: bool = False,
+    positive: Iterable[Sym] = (),
+    parts: int = 1,
 ) -> Scheduled:
     """Filter trips, fold exponentials, defer sums, run loops backwards, rotate them, keep references, put rows first. `warps`: for products
     of warps, which are done where they stand and have no copy engine: a branch is one there. `positive`: sizes that are so wherever the
-    result is launched."""
+    result is launched; `parts`: warpgroups that share out the columns of sums."""
     numbers = Numbers(program.nests)
     origin: dict[int, int] = {}
     steps: list[str] = []
@@ -67,7 +71,7 @@ def schedule(
     if rotated:
         steps.append("rotate")
         if folded:
-            body, kept = keep_references(body, rescaling, numbers, facts, origin, turned)
+            body, kept = keep_references(body, rescaling, numbers, facts, origin, turned, parts)
             steps += ["keep_references"] * kept
         steps.append("rows_first")
         body = rows_first(body)
