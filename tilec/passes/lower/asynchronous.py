@@ -19,6 +19,7 @@ from tilec.ir.symbolic import Sym
 from tilec.passes.asynchronous import Asynchronous
 from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel, Site
+from tilec.passes.lower import operand_edges
 from tilec.passes.lower.alive import renewed, where_alive
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.leaving import Leaving
@@ -33,7 +34,7 @@ from tilec.passes.lower.survivors import walked
 from tilec.passes.lower.warpgroup import first_row, start_product
 from tilec.passes.products import InRegisters, Staged
 from tilec.passes.uses import Definitions, all_ops, running_sum
-from tilec.source.text import NOWHERE, Span
+from tilec.source.text import NOWHERE
 
 KEEPS_DIVISORS = (40, 128)
 """Registers of a producer's and of a consumer's thread from which on it keeps what some instructions give again; a consumer does not
@@ -334,7 +335,7 @@ class Roles:
         if load is site.loads[-1] and not isinstance(site.last, t.Dot):
             self.wait(channel)
             for operand in site.operands:
-                self._clear_edges(operand, False, load.span)
+                operand_edges.clear(self, operand, False, load.span)
 
     def reads(self, op: t.Op) -> bool:
         """Whether registers take a tile that the producer has brought."""
@@ -393,7 +394,7 @@ class Roles:
         for operand in staged:
             site = self.site_of[operand.source.id]
             if isinstance(site.last, t.Dot) and site.first is op:
-                self._clear_edges(operand, isinstance(plan.a, InRegisters), op.span)
+                operand_edges.clear(self, operand, isinstance(plan.a, InRegisters), op.span)
         ending = [channel for site, channel in sites.items() if site.last is op]
         if turned and self.delayed is op:
             start_in_parts(self, op, target, ending)
@@ -431,7 +432,7 @@ class Roles:
         if self.form.warpgroups < 2 or not around or not isinstance(around[-1], t.For):
             return False, False
         dots = [x for x in around[-1].body.ops if isinstance(x, t.Dot)]
-        if len(dots) < 2 or any(map(self.meets_edges, dots[1:])):
+        if len(dots) < 2 or any(operand_edges.meets(self, dot) for dot in dots[1:]):
             return False, False
         self.turns.add(id(around[-1]))
         return op is dots[0], op is dots[-1]
@@ -461,70 +462,6 @@ class Roles:
         if self.sums is not None and splits(self.sums, loop):
             return k.Index(self.sums.number(), I32)
         return k.Index(Sym.of(loop.index), I32)
-
-    def meets_edges(self, dot: t.Dot) -> bool:
-        """Whether a product is the first to read a tile with edges to clear."""
-        plan = products_of(self.context).plans[dot.out.id]
-        return any(
-            self.site_of[o.source.id].first is dot and self.edges(o) != (None, None)
-            for o in (plan.a, plan.b)
-            if isinstance(o, Staged)
-        )
-
-    def edges(self, operand: Staged) -> tuple[Sym | None, Sym | None]:
-        """Where the consumed axis of a tile begins and ends inside the tensor, None where it nowhere does."""
-        context = self.context
-        assert operand.load is not None
-        box = load_box(context.program, operand.load, context.facts)
-        first, last = box.inner[operand.k_axis]
-        if operand.load.out.id in context.whole:
-            last = None
-        buffer = self.buffers[operand.source.id]
-        extent = (buffer.rows, buffer.cols)[operand.k_axis]
-        home = context.definitions.loops[operand.load.out.id]
-        # a rotated loop leaves the last trip, and with it the edge, to what follows
-        trips = {loop.index: loop.trips for loop in home if isinstance(loop, t.For)}
-        facts = context.facts.knowing(trips, ())
-        if first is not None and facts.prove_nonnegative(-first):
-            first = None
-        if last is not None and facts.prove_nonnegative(last - extent):
-            last = None
-        return first, last
-
-    def ragged(
-        self, operand: Staged, first: Sym | None, last: Sym | None
-    ) -> tuple[k.Expr, k.Expr, k.Expr]:
-        """Where what is in a tile of its consumed axis begins and ends, and whether that is not all of it."""
-        context = self.context
-        buffer = self.buffers[operand.source.id]
-        extent = (buffer.rows, buffer.cols)[operand.k_axis]
-        begin: k.Expr = k.Literal_(0, I32) if first is None else context.index(first)
-        end: k.Expr = k.Literal_(extent, I32) if last is None else context.index(last)
-        conditions: list[k.Expr] = []
-        if first is not None:
-            conditions.append(k.Apply("gt", (begin, k.Literal_(0, I32)), BOOL))
-        if last is not None:
-            conditions.append(k.Apply("lt", (end, k.Literal_(extent, I32)), BOOL))
-        condition = conditions[0]
-        if len(conditions) > 1:
-            condition = k.Apply("or", tuple(conditions), BOOL)
-        return begin, end, condition
-
-    def _clear_edges(self, operand: Staged, beside_zeros: bool, span: Span) -> None:
-        """Zeros where the consumed axis ends inside the tensor: a bulk copy brings what lies beyond. `beside_zeros`: the other operand is
-        in registers, which are 0 there."""
-        context = self.context
-        first, last = self.edges(operand)
-        if first is None and last is None:
-            return
-        buffer = self.buffers[operand.source.id]
-        begin, end, condition = self.ragged(operand, first, last)
-        tile = self.tile(operand)
-        assert operand.load is not None
-        interleaved = operand.load.access.tensor in self.form.interleaved
-        asks = beside_zeros and operand.k_axis == 0 and buffer.rep.is_float
-        clear = a.ClearEdges(tile, buffer, operand.k_axis, begin, end, interleaved, asks, span=span)
-        context.out.append(k.IfUniform(condition, (clear,), span=span))
 
     def tile(self, operand: Staged) -> k.TileAddress:
         number = operand.source.id

@@ -24,6 +24,7 @@ from tilec.ir.symbolic import Sym, Var
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.channels import Channel
 from tilec.passes.interior import Floor
+from tilec.passes.lower import operand_edges
 from tilec.passes.lower.products import products_of
 from tilec.passes.products import Staged
 from tilec.passes.uses import all_ops
@@ -68,7 +69,11 @@ def find_own_range(roles: Roles, loop: t.For, name: str, trips: k.Expr) -> OwnRa
     dots = [op for op in loop.body.ops if isinstance(op, t.Dot)]
     if form.sharing is not None or products_of(context).swapped or form.products.apart:
         return None
-    if not dots or not roles.turn(dots[0])[0] or any(map(roles.meets_edges, dots)):
+    if (
+        not dots
+        or not roles.turn(dots[0])[0]
+        or any(operand_edges.meets(roles, dot) for dot in dots)
+    ):
         return None
     channels = _channels(roles, loop)
     last = _last(roles, loop, channels)
@@ -89,9 +94,9 @@ def find_own_range(roles: Roles, loop: t.For, name: str, trips: k.Expr) -> OwnRa
     if absent is not None:
         needed = k.Apply("where", (absent, k.Literal_(0, I32), needed), I32)
     for operand in _operands(roles, last):
-        first, end = roles.edges(operand)
+        first, end = operand_edges.ends(roles, operand)
         if first is not None or end is not None:
-            ragged = roles.ragged(operand, first, end)[2]
+            ragged = operand_edges.ragged(roles, operand, first, end)[2]
             needed = k.Apply("where", (ragged, trips, needed), I32)
     own_name = context.names.unique(f"{name}_own")
     context.out.append(k.Let(own_name, I32, needed, span=loop.span))
