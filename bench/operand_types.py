@@ -1,9 +1,10 @@
-"""Products of 8-bit and tf32 operands on the warpgroup path, in both orders of the right one, beside PyTorch: verified, then interleaved.
+"""Products of 8-bit, tf32 and f16 operands on the warpgroup path, in both orders of the right one, beside PyTorch: verified, then interleaved.
 
 usage: python bench/operand_types.py [--out FILE] [--rounds N] [--cases NAME[,NAME…]] [-D NAME=VALUE]…
 
-The rival has the right operand transposed in memory (NT), which is what cuBLASLt takes of such types; `of_nt` is our own time for that
-order to ours for row-major operands (NN). Ratios are taken within each round, in rotated order; the median over the rounds is reported.
+The rival has the right operand transposed in memory (NT), which is what cuBLASLt takes of 8 bits; of f16 each order has a rival in the same
+order. `of_nt` is our own time for that order to ours for row-major operands (NN). Ratios are taken within each round, in random order; the
+median over the rounds is reported.
 Exit status: 0, or 1 where a result is wrong.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import sys
 import tempfile
@@ -46,10 +48,17 @@ class Kind:
     limit: float
 
 
+DTYPES = {
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "i32": torch.int32,
+    "f32": torch.float32,
+}
 CASES = {
     "e4m3": Kind("f8e4m3", "bf16", "f32", 8192, 1e-2),
     "i8": Kind("i8", "i32", "i32", 8192, 0.0),
     "tf32": Kind("f32", "f32", "f32", 4096, 1e-3),
+    "f16": Kind("f16", "f16", "f32", 8192, 1e-3),
 }
 
 
@@ -60,6 +69,8 @@ def operands(kind: Kind) -> tuple[torch.Tensor, torch.Tensor]:
         a, b = (torch.randint(-128, 128, shape, device="cuda", dtype=torch.int8) for _ in "ab")
         return a, b
     a, b = (torch.randn(*shape, device="cuda") for _ in "ab")
+    if kind.operand == "f16":
+        return a.half(), b.half()
     if kind.operand == "f8e4m3":
         return a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
     return a, b
@@ -86,8 +97,7 @@ def race(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[st
     names = list(contenders)
     times: dict[str, list[float]] = {n: [] for n in names}
     for number in range(rounds):
-        turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
+        for name in random.Random(number).sample(names, len(names)):
             times[name].append(do_bench(contenders[name], warmup=4, rep=20, return_mode="median"))
     return times
 
@@ -122,7 +132,7 @@ def measure(
     contenders: dict[str, Callable[[], object]] = {"torch": partial(rival, kind, a, b)}
     for order, right in (("nt", b), ("nn", b.T.contiguous())):
         launch = launcher(kind, order, folder, defines)
-        dtype = {"bf16": torch.bfloat16, "i32": torch.int32, "f32": torch.float32}[kind.result]
+        dtype = DTYPES[kind.result]
         c = torch.full((kind.size, kind.size), 77, device="cuda", dtype=dtype)
         call = partial(launch, a, right, c, *(sizes[s] for s in launch.sizes))
         call()
@@ -131,14 +141,17 @@ def measure(
             print(f"{name} {order}: error {wrong}", flush=True)
             return None
         contenders[order] = call
+        if kind.operand == "f16" and order == "nn":
+            contenders["torch_nn"] = partial(torch.mm, a, right)
     times = race(contenders, options.rounds)
     flops = 2.0 * kind.size**3
     nt, nn, other = times["nt"], times["nn"], times["torch"]
+    same = times.get("torch_nn", other)
     row: dict[str, object] = {
         "case": f"{name} {kind.size}",
         **{f"{n}_tflops": round(flops / statistics.median(t) * 1e-9, 1) for n, t in times.items()},
         "nt_of_torch": round(statistics.median(x / y for x, y in zip(other, nt, strict=True)), 4),
-        "nn_of_torch": round(statistics.median(x / y for x, y in zip(other, nn, strict=True)), 4),
+        "nn_of_torch": round(statistics.median(x / y for x, y in zip(same, nn, strict=True)), 4),
         "nn_of_nt": round(statistics.median(x / y for x, y in zip(nt, nn, strict=True)), 4),
     }
     print(json.dumps(row), flush=True)
@@ -163,7 +176,7 @@ def main() -> int:
             "gpu": torch.cuda.get_device_name(),
             "torch": torch.__version__,
             "arch": ARCH,
-            "method": "verified, then triton do_bench medians with a cold L2, in rotated order; ratio within each round, median",
+            "method": "verified, then triton do_bench medians with a cold L2, in random order; ratio within each round, median",
         }
         options.out.write_text(json.dumps({**head, "rows": right}, indent=1) + "\n")
     return 0 if len(right) == len(rows) else 1
