@@ -4,7 +4,8 @@ usage: python bench/variants.py [--out FILE] [--rounds N] [--flex] [--cases NAME
 
 Parts: variants, heads, decode, memory. Every result is compared with PyTorch in float32 before it is timed; times are of calls taken in
 turns with a cold L2, ratios are within each round, and the median over the rounds is reported. A *block* is 128 x 128 scores of which one
-at least is not masked; `of_full` and `of_causal` are rates of such blocks beside those of plain attention without and with a causal mask.
+at least is not masked; `of_full` and `of_causal` are rates of such blocks beside those of plain attention without and with a causal mask, `of_short`
+beside those of plain attention of as few keys as a row of the form sees: what it spends outside its trips is shared among as few.
 `of_bound` is the time that `tilec explain` says is the least, over ours. Exit status: 0, or 1 where a result is wrong.
 """
 
@@ -53,6 +54,8 @@ class Case:
     defines: Mapping[str, object] = field(default_factory=dict)
     shape: tuple[int, int, int, int] = (4, 16, 4096, 128)
     """batch, heads, length, width"""
+    keys: int | None = None
+    """where there are not as many as queries"""
     dtype: torch.dtype = torch.bfloat16
     group: int = 1
     extra: tuple[torch.Tensor, ...] = ()
@@ -64,6 +67,8 @@ class Case:
     """a score for each head beside those of the keys"""
     base: str = "full"
     """the plain attention that its blocks are compared with"""
+    short: str = ""
+    """plain attention with as many blocks in a row"""
 
 
 def index(*sizes: int) -> tuple[torch.Tensor, ...]:
@@ -102,7 +107,7 @@ def blocks(case: Case) -> int:
     batch, heads, length, _ = case.shape
     side = -(-length // BLOCK)
     if case.mask is None:
-        return batch * heads * side * side
+        return batch * heads * side * -(-(case.keys or length) // BLOCK)
     total = 0
     for b in range(batch):
         at = index(1, heads, length, length)
@@ -168,8 +173,9 @@ def cases(names: list[str]) -> list[Case]:
     found = [
         Case("full", FORMS, "full", lse=True),
         Case("causal", FORMS, "causal", mask=causal),
-        Case("window", VARIANTS, "sliding_window", mask=window, base="causal"),
-        Case("window with auto tiles", FORMS, "window", mask=window, base="causal"),
+        Case("1024 keys", FORMS, "full", lse=True, keys=1024),
+        Case("window", VARIANTS, "sliding_window", mask=window, base="causal", short="1024 keys"),
+        Case("window with auto tiles", FORMS, "window", mask=window, base="causal", short="1024 keys"),
         Case("alibi", FORMS, "alibi", extra=(slope,), mask=causal, score=alibi, base="causal"),
         Case("sinks", FORMS, "sinks", extra=(slope,), mask=causal, sink=slope, base="causal"),
         Case("soft cap", FORMS, "soft_cap", scalars=(50.0,), score=cap),
@@ -183,16 +189,17 @@ def cases(names: list[str]) -> list[Case]:
         Case("f16", FORMS, "full", {"T": "f16"}, dtype=torch.float16, lse=True),
         Case("f8", FORMS, "f8", dtype=torch.float8_e4m3fn),
     ]  # fmt: skip
-    return [c for c in found if not names or c.name in names or c.name in ("full", "causal")]
+    wanted = {"full", "causal", *names, *(c.short for c in found if c.name in names)}
+    return [c for c in found if not names or c.name in wanted]
 
 
 def operands(case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Random queries, keys and values."""
     batch, heads, length, width = case.shape
-    counts = (heads, heads // case.group, heads // case.group)
+    few = heads // case.group, case.keys or length
     return tuple(
-        torch.randn(batch, h, length, width, device="cuda", dtype=torch.bfloat16).to(case.dtype)
-        for h in counts
+        torch.randn(batch, *size, width, device="cuda", dtype=torch.bfloat16).to(case.dtype)
+        for size in ((heads, length), few, few)
     )  # type: ignore[return-value]
 
 
@@ -217,7 +224,8 @@ def prepare(case: Case, options: argparse.Namespace) -> Ready | None:
     outputs = (o,)
     if case.lse:
         outputs += (torch.full((batch, heads, length), math.nan, device="cuda"),)  # type: ignore[assignment]
-    known = {"B": batch, "H": heads, "S": length, "N": length, "T": length, "D": width}
+    keys = case.keys or length
+    known = {"B": batch, "H": heads, "S": length, "N": keys, "T": keys, "D": width}
     sizes = {n: known[n] for n in launch.sizes}
     arguments = (q, k, v, *case.extra, *outputs, *sizes.values(), width**-0.5, *case.scalars)
     launch(*arguments)
@@ -292,11 +300,13 @@ def variants(options: argparse.Namespace) -> list[dict[str, object]]:
             continue
         count = blocks(case)
         calls = {"tilec": ready.call}
-        if case.name in ("full", "causal"):
+        if case.name in ("full", "causal", *(c.short for c in wanted)):
             plain[case.name] = (ready.call, count)
         for base in ("full", "causal"):
             if base in plain and case.name != base and (base == "full" or case.base == base):
                 calls[base] = plain[base][0]
+        if case.short:
+            calls["short"] = plain[case.short][0]
         if options.flex and case.dtype != torch.float8_e4m3fn:
             other = flex(case, ready)
             if other is not None:
@@ -316,6 +326,8 @@ def variants(options: argparse.Namespace) -> list[dict[str, object]]:
         for base in ("full", "causal"):
             if base in times:
                 row[f"of_{base}"] = ratio(times[base], ours, count / plain[base][1])
+        if "short" in times:
+            row["of_short"] = ratio(times["short"], ours, count / plain[case.short][1])
         if "flex" in times:
             row["of_flex"] = ratio(times["flex"], ours)
         if least is not None:
