@@ -11,6 +11,7 @@ import pytest
 from tests.emulator.asynchronous import Arrays, Program
 from tests.emulator.test_samples import outcomes
 from tilec.compiler import compile_file
+from tilec.ir.asynchronous import Roles
 from tilec.ir.dtypes import F32, TF32
 from tilec.ir.tensor_maps import ELEMENT_TYPES
 from tilec.ir.tile_ir import Dot, For
@@ -144,6 +145,17 @@ BYTES = """kernel k[BM = 128, BN = 128](a: f8e4m3[M, K], b: f8e4m3[K, N], bias: 
         e[i, j] = x
         f[j, i] = (x.to(bf16) * 2.0).T
 """
+
+
+@pytest.mark.parametrize("order", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("kind", ["f8e4m3", "i8"])
+def test_tiles_of_the_compiler_s_choice_suit_every_order(
+    kind: str, order: str, tmp_path: Path
+) -> None:
+    text = re.sub(r"(B[MNK]) = \d+", r"\1 = auto", across(kind, order))
+    (tmp_path / "k.tile").write_text(text, encoding="utf-8")
+    found = compile_file(str(tmp_path / "k.tile"), archs=("sm_90a",), stop="kernel-ir").kernels[0]
+    assert any(isinstance(op, Roles) for low in found.lowered["sm_90a"] for op in low.body)
 
 
 def test_epilogues_of_operands_across(tmp_path: Path) -> None:

@@ -128,6 +128,8 @@ def preferred(
         given = even_rounds.given(own.variant, other, target)
         forms, _ = asynchronous(other, cleaned(other, other.nests[0]), given, candidate)
         for form in forms[:1]:
+            if form.program.tensors != other.tensors:
+                continue  # operands are copied in front of it, which rounds do not count
             behind = [(x.program, x.variant) for x in (own, *found)]
             chosen = full_rounds.chosen((other, form.variant), behind, target)
             found[:0] = [replace(form, variant=chosen)] if chosen is not None else []
