@@ -135,11 +135,11 @@ def test_tiles_whose_rows_may_end_inside_leave_by_chunks_where_they_are_whole() 
     ).cu
     body = text[text.index("packed_body(") : text.index("packed_body_2(")]
     whole, rest = body[body.index("pack_chunk(shared") :].split("} else {")
-    assert whole.count("tensor_store(o_map") == 2 and "store_aligned" not in whole
+    assert whole.count("tensor_store(o_map") == 2 and "store_whole" not in whole
     # by the lane that waits for them too
     assert body.count("if (is_elected()) bulk_wait_read<0>();") == 2
     # the elements of others, from the same registers
-    assert "store_aligned(o_at" in rest and "gather_quad(o_out[" in rest
+    assert "store_whole(o_at" in rest and "gather_quad(o_out[" in rest
     assert body.count("convert_vector<bf16_t>(o_out_wide)") == 2
     # and no ring gives a slot for them
     text = compile_file(
