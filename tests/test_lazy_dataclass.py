@@ -6,8 +6,11 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
-from functools import cached_property
+from functools import cached_property, partial
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -126,3 +129,23 @@ def test_a_class_writes_its_methods_when_they_are_called() -> None:
     assert changed == ["__init__"]
     assert leaf == cls("a")
     assert cls.__dict__["__eq__"] is not before["__eq__"]
+
+
+def _taken_apart(Leaf: Any, start: Barrier, number: int) -> object:
+    start.wait()
+    match Leaf(f"a{number}", (number,)):
+        case Leaf(name, parts):
+            return name, parts
+    return None
+
+
+def test_threads_may_ask_for_a_class_s_fields_at_the_same_time() -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            for _ in range(40):
+                work = partial(_taken_apart, _classes(lazy)["Leaf"], Barrier(8))
+                assert list(pool.map(work, range(8))) == [(f"a{n}", (n,)) for n in range(8)]
+    finally:
+        sys.setswitchinterval(interval)

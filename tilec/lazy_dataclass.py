@@ -27,13 +27,14 @@ else:
 
         def __get__(self, instance, owner=None):
             cls, name = self.cls, self.name
+            # other threads wait here: none of the attributes is ever missing
             with _collecting:
                 if cls.__dict__.get(name) is self:
-                    for other in _COLLECTED:
-                        delattr(cls, other)
-                    dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=self.kw_only)(
-                        cls
+                    decorate = dataclasses.dataclass(
+                        init=False, repr=False, eq=False, match_args=False, kw_only=self.kw_only
                     )
+                    known = decorate(cls).__dict__["__dataclass_fields__"].values()
+                    cls.__match_args__ = tuple(f.name for f in known if f.init and not f.kw_only)
             return cls.__dict__[name]
 
     def dataclass(
