@@ -98,7 +98,7 @@ def test_instances_behave_alike(classes: dict[str, type]) -> None:
     with pytest.raises(TypeError):
         Leaf("a", (), {}, 3)
     match leaf:
-        case leaf(name, parts):
+        case Leaf(name, parts):
             assert (name, parts) == ("a", (1, 2))
         case _:
             raise AssertionError
@@ -131,10 +131,10 @@ def test_a_class_writes_its_methods_when_they_are_called() -> None:
     assert cls.__dict__["__eq__"] is not before["__eq__"]
 
 
-def _taken_apart(leaf: Any, start: Barrier, number: int) -> object:
+def _taken_apart(cls: Any, start: Barrier, number: int) -> object:
     start.wait()
-    match leaf(f"a{number}", (number,)):
-        case leaf(name, parts):
+    match cls(f"a{number}", (number,)):
+        case cls(name, parts):
             return name, parts
     return None
 
