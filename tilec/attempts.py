@@ -96,7 +96,9 @@ def chosen_attempts(
     if consumed is not None and consumed[1] != TABLE_BITS:
         scaled = {consumed[0]: TABLE_BITS / consumed[1]}
     narrow = [Attempt(x) for x in target.narrow_chain_tiles if is_narrow_chain(program)]
-    narrow += [Attempt(x) for x in target.busy_chain_tiles if is_busy_chain(program)]
+    # an instance with few trips has more rows than they pay for
+    busy = is_busy_chain(program) and not is_uneven(program)
+    narrow += [Attempt(x) for x in target.busy_chain_tiles if busy]
     if not few and not ranked and not scaled and not narrow:
         return []
     rest = [a for a in table_attempts(arch) if not a.warps]

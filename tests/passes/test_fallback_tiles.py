@@ -78,10 +78,16 @@ def test_rings_leave_room_for_what_reductions_need(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "busy"), [("soft_cap", True), ("biased", True), ("masked", False)]
+    ("file", "name", "busy"),
+    [
+        ("forms", "soft_cap", True),
+        ("forms", "biased", True),
+        ("forms", "masked", False),
+        ("unseen", "packed_soft_cap", False),  # some instances have few trips
+    ],
 )
-def test_more_warpgroups_where_scores_take_long(name: str, busy: bool) -> None:
-    forms = Path(__file__).parents[2] / "bench" / "attention_forms.tile"
+def test_more_warpgroups_where_scores_take_long(file: str, name: str, busy: bool) -> None:
+    forms = Path(__file__).parents[2] / "bench" / f"attention_{file}.tile"
     found = compile_file(str(forms), kernel=name, archs=("sm_90a",), stop="kernel-ir")
     tiles = dict(found.kernel(name).lowered["sm_90a"][0].constants)
     target = TARGETS["sm_90a"]
