@@ -132,9 +132,14 @@ RULES: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"(guard (dropped|< to <=)|bound \+ 1)",
-        r"^packed_kernel(_any_out)?: line (0: t5_end|56: (StoreVector o_at|TileLoop t5 t9) if \(t5_at (<|>=) t5_(begin_)?end(_2)?\))$",
+        r"^packed_kernel(_any_out)?: line ((0|56): t5_end|56: (StoreVector o_at|TileLoop t5 t9) if \(t5_at (<|>=) t5_(begin_)?end(_2)?\))$",
         "each end of a sequence's rows is asked twice, for the span and for the sums of its loop; without both (test_mutants.py) "
         "it is noticed",
+    ),
+    (
+        r"mask dropped",
+        r"^packed_kernel: line 56: \((\(-BM\*t\.3 \+ hi - lo - BM\)|\(-BM\*t\.3 - lo - BM \+ min\([^()]*\)\)) >= 0\)$",
+        "whether a tile is whole is asked twice, of the sequence and of the span; without both, which is a mutant too, it is noticed",
     ),
 )
 """(kind, what with the variant in front, reason)"""
