@@ -39,7 +39,8 @@ TABLE_BITS = 16
 LEAST_ROWS = 8
 """The narrowest product."""
 BUSY_ABOVE = 16
-"""Issue slots of an element between two products: a softmax has 5, with a mask or a bias 6, with ALiBi 7, with a soft cap 18."""
+"""Issue slots of an element between two products: a scale, a maximum, a difference, its exponential and a sum are 5, with a choice or a term
+beside 6, with a multiply-add 7, with a hyperbolic tangent 18."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.symbolic import Sym, Var
 from tilec.lazy_dataclass import dataclass
+from tilec.passes.schedule.clone import in_terms, rebuilt
 from tilec.passes.uses import all_ops, syms_of, variable_of
 
 if TYPE_CHECKING:
@@ -252,30 +253,10 @@ class _Version:
                 return node.substitute(self.syms.get)
             case t.Block():
                 return self.block(node)
-            case tuple():
-                return tuple(self._new(part) for part in node)
-            case t.InRange():
-                index = self.values.get(node.index)
-                trips = None if node.trips is None else self._new(node.trips)
-                at = node.index if index is None else index.id
-                return replace(node, index=at, size=self._new(node.size), trips=trips)
             case t.Axis():
                 presence = tuple(dict.fromkeys(self._new(node.presence)))
                 return replace(node, extent=self._new(node.extent), presence=presence)
-            case (
-                t.TileType()
-                | t.Access()
-                | t.AtScalar()
-                | t.AtSpan()
-                | t.AtTile()
-                | t.Below()
-                | t.AtLeast()
-                | t.Carried()
-                | t.Merge()
-                | t.Region()
-            ):
-                return replace(
-                    node, **{f.name: self._new(getattr(node, f.name)) for f in fields(node)}
-                )
+            case t.Carried() | t.Merge() | t.Region():
+                return rebuilt(node, self._new)
             case _:
-                return node
+                return in_terms(node, self._new, self.values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -102,32 +102,42 @@ class Cloner:
                 return self.value(node)
             case Sym():
                 return self.sym(node)
-            case t.InRange():
-                new = self.values.get(node.index)
-                trips = None if node.trips is None else self.sym(node.trips)
-                return replace(
-                    node,
-                    index=node.index if new is None else new.id,
-                    size=self.sym(node.size),
-                    trips=trips,
-                )
-            case tuple():
-                return tuple(self._any(part) for part in node)
-            case (
-                t.Axis()
-                | t.TileType()
-                | t.Access()
-                | t.AtScalar()
-                | t.AtSpan()
-                | t.AtTile()
-                | t.Below()
-                | t.AtLeast()
-            ):
-                return replace(
-                    node, **{f.name: self._any(getattr(node, f.name)) for f in fields(node)}
-                )
             case _:
-                return node
+                return in_terms(node, self._any, self.values)
+
+
+def in_terms(node: Any, new: Callable[[Any], Any], values: Mapping[int, t.Value]) -> Any:
+    """A type, a place or a tuple whose parts are what `new` makes of them, `values` what stands for others by number; anything else as it
+    is."""
+    match node:
+        case tuple():
+            return tuple(map(new, node))
+        case t.InRange():
+            index = values.get(node.index)
+            return replace(
+                node,
+                index=node.index if index is None else index.id,
+                size=new(node.size),
+                trips=None if node.trips is None else new(node.trips),
+            )
+        case (
+            t.Axis()
+            | t.TileType()
+            | t.Access()
+            | t.AtScalar()
+            | t.AtSpan()
+            | t.AtTile()
+            | t.Below()
+            | t.AtLeast()
+        ):
+            return rebuilt(node, new)
+        case _:
+            return node
+
+
+def rebuilt(node: Any, new: Callable[[Any], Any]) -> Any:
+    """A node whose fields are what `new` makes of them."""
+    return replace(node, **{f.name: new(getattr(node, f.name)) for f in fields(node)})
 
 
 def exchange(block: t.Block, values: Mapping[int, t.Value]) -> t.Block:
