@@ -537,6 +537,16 @@ __device__ __forceinline__ void cp_async_wait() {
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/// Waits at barrier `id` (1 to 15) until `threads` threads, whole warps, have come to it.
+[[maybe_unused]] __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}
+
+/// Comes to barrier `id` without waiting.
+[[maybe_unused]] __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}
+
 /// N elements from p, whose address is a multiple of the vector's alignment.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_aligned(const T* p) {
@@ -1336,6 +1346,9 @@ __device__ __forceinline__ void write_chunk(PanelTile<T, 16, kCols>& chunk, T* p
   }
 }
 
+/// The named barrier of the first warpgroup's turn; those of the others follow.
+constexpr int kFirstTurn = 3;
+
 /// Starts d = a * b, or d += a * b where it accumulates; a and b by their descriptors.
 /// top, bottom: the two rows of a thread, eight apart, of each eight columns.
 template <int kTransposedA, int kTransposedB>
@@ -1965,6 +1978,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
     }
   } else {
     registers_take<160>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     RingPlace<1> bias_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -1985,13 +1999,16 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
         BN); item += static_cast<int>(gridDim.x)) {
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 3 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2029,6 +2046,8 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
               c_col + 128, c_row);
         }
       }
+      if (warpgroup < 2 && ceil_div(K, BK) >= 3) named_barrier_arrive(kFirstTurn + warpgroup + 1,
+          256);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4, c_col
             + 32, c_row);
@@ -2164,6 +2183,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     RingPlace<1> bias_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -2184,13 +2204,16 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
         BN); item += static_cast<int>(gridDim.x)) {
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 3 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2222,6 +2245,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
               c_col + 128, c_row);
         }
       }
+      if (warpgroup == 0 && ceil_div(K, BK) >= 3) named_barrier_arrive(kFirstTurn + warpgroup + 1,
+          256);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
             + 64, c_row);
@@ -2345,6 +2370,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
     RingPlace<1> bias_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -2365,13 +2391,16 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
         BN); item += static_cast<int>(gridDim.x)) {
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 5 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2400,6 +2429,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
               c_col + 64, c_row);
         }
       }
+      if (warpgroup == 0 && ceil_div(K, BK) >= 5) named_barrier_arrive(kFirstTurn + warpgroup + 1,
+          256);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
             + 64, c_row);
@@ -2537,6 +2568,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     RingPlace<1> bias_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -2558,13 +2590,16 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 3 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2599,6 +2634,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
               c_col + 192, c_row);
         }
       }
+      if (warpgroup == 0 && ceil_div(K, BK) >= 3) named_barrier_arrive(kFirstTurn + warpgroup + 1,
+          256);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
             + 64, c_row);
@@ -2735,6 +2772,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_5(const CUtensorMap& a_map,
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -2755,13 +2793,16 @@ __device__ __forceinline__ void gemm_bias_relu_body_5(const CUtensorMap& a_map,
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 3 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2797,6 +2838,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_5(const CUtensorMap& a_map,
         }
       }
       renew(j_first);
+      if (warpgroup == 0 && ceil_div(K, BK) >= 3) named_barrier_arrive(kFirstTurn + warpgroup + 1,
+          256);
       if (ceil_div(K, BK) <= 2) {
         write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
             + 8, c_out[1] + 8);
@@ -2933,6 +2976,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_6(const CUtensorMap& a_map,
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -2953,13 +2997,16 @@ __device__ __forceinline__ void gemm_bias_relu_body_6(const CUtensorMap& a_map,
         * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 3 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2995,6 +3042,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_6(const CUtensorMap& a_map,
         }
       }
       renew(j_first);
+      if (warpgroup == 0 && ceil_div(K, BK) >= 3) named_barrier_arrive(kFirstTurn + warpgroup + 1,
+          256);
       if (ceil_div(K, BK) <= 2) {
         write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
             + 8, c_out[1] + 8);
