@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.emulator.asynchronous import Program
+from tests.emulator.test_samples import SAMPLES
 from tests.passes.test_asynchronous import form_of, lowered, product
 from tests.passes.test_schedule import ATTENTION
+from tilec.compiler import compile_file
 from tilec.emulator.machine import EmulatedModule
 from tilec.ir import asynchronous as a
 from tilec.ir.kernel_walking import inside
@@ -48,6 +50,14 @@ def test_who_ends_together(tmp_path: Path) -> None:
     # all of them clear what lies behind the end together
     assert form_of(EDGES, tmp_path, BM=128).lag > 0
     assert staggers(EDGES, tmp_path, BM=128) == []
+
+
+def test_of_the_tilings_of_a_product_those_whose_ctas_share_operands() -> None:
+    path = str(SAMPLES / "gemm.tile")
+    (kernel,) = compile_file(path, kernel="gemm_nn", archs=("sm_90a",), stop="kernel-ir").kernels
+    rings = [low for low in kernel.lowered["sm_90a"] if isinstance(low.body[0], a.Roles)]
+    found = {low.name for low in rings if any(isinstance(x, a.Stagger) for x in inside(low))}
+    assert found == {low.name for low in rings if low.cluster > 1} < {low.name for low in rings}
 
 
 def test_instances_verify_and_an_order_that_cannot_be_kept_is_seen(tmp_path: Path) -> None:

@@ -1903,7 +1903,6 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
     }
   } else {
     registers_take<160>();
-    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -1923,16 +1922,13 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
         BN); item += static_cast<int>(gridDim.x)) {
       // gemm.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
-      // a warpgroup starts its last trips when the one before has started all of its own
-      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 3 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = warpgroup * 64;
+          const int row_first = uniform_int(thread / 128) * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -1970,8 +1966,6 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
               c_col + 128, c_row);
         }
       }
-      if (warpgroup < 2 && ceil_div(K, BK) >= 3) named_barrier_arrive(kFirstTurn + warpgroup + 1,
-          256);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4, c_col
             + 32, c_row);
@@ -2082,7 +2076,6 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
     }
   } else {
     registers_take<232>();
-    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -2102,16 +2095,13 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
         BN); item += static_cast<int>(gridDim.x)) {
       // gemm.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
-      // a warpgroup starts its last trips when the one before has started all of its own
-      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 3 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = warpgroup * 64;
+          const int row_first = uniform_int(thread / 128) * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2143,8 +2133,6 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
               c_col + 128, c_row);
         }
       }
-      if (warpgroup == 0 && ceil_div(K, BK) >= 3) named_barrier_arrive(kFirstTurn + warpgroup + 1,
-          256);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
             + 64, c_row);
@@ -2243,7 +2231,6 @@ __device__ __forceinline__ void gemm_nn_body_3(const CUtensorMap& a_map, const C
     }
   } else {
     registers_take<232>();
-    const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -2263,16 +2250,13 @@ __device__ __forceinline__ void gemm_nn_body_3(const CUtensorMap& a_map, const C
         BN); item += static_cast<int>(gridDim.x)) {
       // gemm.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
-      // a warpgroup starts its last trips when the one before has started all of its own
-      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 5 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = warpgroup * 64;
+          const int row_first = uniform_int(thread / 128) * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2301,8 +2285,6 @@ __device__ __forceinline__ void gemm_nn_body_3(const CUtensorMap& a_map, const C
               c_col + 64, c_row);
         }
       }
-      if (warpgroup == 0 && ceil_div(K, BK) >= 5) named_barrier_arrive(kFirstTurn + warpgroup + 1,
-          256);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
             + 64, c_row);
@@ -3329,7 +3311,6 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
     }
   } else {
     registers_take<160>();
-    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -3349,16 +3330,13 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
         BN); item += static_cast<int>(gridDim.x)) {
       // gemm.tile:17  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
-      // a warpgroup starts its last trips when the one before has started all of its own
-      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 3 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm.tile:18  acc += a[i, k] @ b[j, k].T
         wgmma_fence();
         {
-          const int row_first = warpgroup * 64;
+          const int row_first = uniform_int(thread / 128) * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -3396,8 +3374,6 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
               c_col + 128, c_row);
         }
       }
-      if (warpgroup < 2 && ceil_div(K, BK) >= 3) named_barrier_arrive(kFirstTurn + warpgroup + 1,
-          256);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4, c_col
             + 32, c_row);
@@ -3505,7 +3481,6 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
     }
   } else {
     registers_take<232>();
-    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -3525,16 +3500,13 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
         BN); item += static_cast<int>(gridDim.x)) {
       // gemm.tile:17  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
-      // a warpgroup starts its last trips when the one before has started all of its own
-      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 3 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm.tile:18  acc += a[i, k] @ b[j, k].T
         wgmma_fence();
         {
-          const int row_first = warpgroup * 64;
+          const int row_first = uniform_int(thread / 128) * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -3566,8 +3538,6 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
               c_col + 128, c_row);
         }
       }
-      if (warpgroup == 0 && ceil_div(K, BK) >= 3) named_barrier_arrive(kFirstTurn + warpgroup + 1,
-          256);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
             + 64, c_row);
@@ -3663,7 +3633,6 @@ __device__ __forceinline__ void gemm_nt_body_3(const CUtensorMap& a_map, const C
     }
   } else {
     registers_take<232>();
-    const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -3683,16 +3652,13 @@ __device__ __forceinline__ void gemm_nt_body_3(const CUtensorMap& a_map, const C
         BN); item += static_cast<int>(gridDim.x)) {
       // gemm.tile:17  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
-      // a warpgroup starts its last trips when the one before has started all of its own
-      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 5 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm.tile:18  acc += a[i, k] @ b[j, k].T
         wgmma_fence();
         {
-          const int row_first = warpgroup * 64;
+          const int row_first = uniform_int(thread / 128) * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -3721,8 +3687,6 @@ __device__ __forceinline__ void gemm_nt_body_3(const CUtensorMap& a_map, const C
               c_col + 64, c_row);
         }
       }
-      if (warpgroup == 0 && ceil_div(K, BK) >= 5) named_barrier_arrive(kFirstTurn + warpgroup + 1,
-          256);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
             + 64, c_row);

@@ -1978,7 +1978,6 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
     }
   } else {
     registers_take<160>();
-    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     RingPlace<1> bias_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -1999,16 +1998,13 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
         BN); item += static_cast<int>(gridDim.x)) {
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
-      // a warpgroup starts its last trips when the one before has started all of its own
-      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 3 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = warpgroup * 64;
+          const int row_first = uniform_int(thread / 128) * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2046,8 +2042,6 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
               c_col + 128, c_row);
         }
       }
-      if (warpgroup < 2 && ceil_div(K, BK) >= 3) named_barrier_arrive(kFirstTurn + warpgroup + 1,
-          256);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4, c_col
             + 32, c_row);
@@ -2183,7 +2177,6 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
     }
   } else {
     registers_take<232>();
-    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     RingPlace<1> bias_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -2204,16 +2197,13 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
         BN); item += static_cast<int>(gridDim.x)) {
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
-      // a warpgroup starts its last trips when the one before has started all of its own
-      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 3 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = warpgroup * 64;
+          const int row_first = uniform_int(thread / 128) * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2245,8 +2235,6 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
               c_col + 128, c_row);
         }
       }
-      if (warpgroup == 0 && ceil_div(K, BK) >= 3) named_barrier_arrive(kFirstTurn + warpgroup + 1,
-          256);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
             + 64, c_row);
@@ -2370,7 +2358,6 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
     }
   } else {
     registers_take<232>();
-    const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
     RingPlace<1> bias_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -2391,16 +2378,13 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
         BN); item += static_cast<int>(gridDim.x)) {
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
-      // a warpgroup starts its last trips when the one before has started all of its own
-      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 5 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
-        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm_bias_relu.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = warpgroup * 64;
+          const int row_first = uniform_int(thread / 128) * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2429,8 +2413,6 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
               c_col + 64, c_row);
         }
       }
-      if (warpgroup == 0 && ceil_div(K, BK) >= 5) named_barrier_arrive(kFirstTurn + warpgroup + 1,
-          256);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
             + 64, c_row);
