@@ -324,7 +324,14 @@ class Writer:
             self.statics,
             sizes,
             seed,
-            self.automatic,
+            self.automatic and not self._asks_tiles(),
+        )
+
+    def _asks_tiles(self) -> bool:
+        """Whether a tile's extent is a part of the meaning: a launch may take other tiles than those that the interpreter is told."""
+        dims = " ".join(d for _, ds, _ in self.tensors.values() for d in ds)
+        return any(".start" in line or ".stop" in line for line in self.lines) or any(
+            re.search(rf"\b{tile}\b", dims) for tile in self.tiles
         )
 
     def _smaller(self, tiles: Mapping[str, int]) -> dict[str, int]:

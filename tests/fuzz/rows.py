@@ -273,7 +273,7 @@ def _turn(
     w.line(f"for j in range({_bounds(w, place)} by BN):")
     w.depth = 2
     w.axes["j"] = Axis("j", place.columns)
-    if c.chance(12):
+    if c.chance(6):
         w.line(f"if any({w.tensor((place.rows, place.columns), 'bool')}[i, j]):")
         w.depth += 1
     elif not place.bounds:
@@ -352,7 +352,8 @@ def turns(w: Writer) -> None:
     left = _Left(w, dtype, "K")
     parts = c.below(3)
     if parts == 1:
-        middle = w.scalar()
+        # a multiple of what bulk copies begin at
+        middle = f"{w.scalar(pool=(2, 1, 0, 5, -1))} * 16"
         ranges = [
             ("K", f"0 : max(0, min(K, {middle}))"),
             ("K", f"max(0, min(K, {middle})) : K"),

@@ -218,13 +218,14 @@ class Ring:
             context.limits.append({})
             words = set(context.names.used)
             self._bring(members, trip, slot)
-            context.names.used = words | context.lasting_names()
             context.limits.pop()
             copies = tuple(context.out)
             context.out = outer
             if longer and always:
+                # in no scope of their own: their names stay taken
                 context.out += copies
                 continue
+            context.names.used = words | context.lasting_names()
             trips = self.loop.trips + 1 if longer else self.loop.trips
             exists = k.Apply("lt", (index, context.index(trips)), BOOL)
             context.out.append(k.IfUniform(exists, copies, span=self.loop.span))
