@@ -313,6 +313,11 @@ class Writer:
             {d for _, ds, _ in self.tensors.values() for d in ds if d.isidentifier()}
             - set(self.statics)
         )
+        for dim in ("N", "K"):
+            if dim in dims and dim not in self.limits and self.choices.chance(8):
+                # no mask is needed then, and no tile is there to be masked where it is 0
+                self.multiples[dim] = self.choices.pick((32, 16, 64))
+                self.clauses.append(f"require {dim} % {self.multiples[dim]} == 0")
         used = set(dims)
         clauses = [q for q in self.clauses if not q.startswith("require") or q.split()[1] in used]
         sizes = tuple(self._sizes(dims, n) for n in range(3))
@@ -356,7 +361,8 @@ class Writer:
             near = (tile + 1, tile, tile - 1, 2 * tile + 3, 17, 1, 3 * tile - 1, 33, 7, 64, 5, 0)
             small = dim.startswith("R")
             found[dim] = max(0, min(c.pick((3, 2, 1, 5, 0) if small else near), most, 200))
-            found[dim] *= self.multiples.get(dim, 1)
+            multiple = self.multiples.get(dim, 1)
+            found[dim] = found[dim] * multiple if small else found[dim] // multiple * multiple
         for name in self.scalars:
             found[name] = c.pick(self.pools.get(name, (5, 17, 0, 1, -3, 40, 64)))
         return found

@@ -5388,7 +5388,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
       const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
       cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0), k_at_
-          + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at >= k_row_begin_end ? 16 : 0);
+          + int64_t{k_col_at} + int64_t{k_row_at} * 128, ceil_div(min_of(BM * i_tile + BM, S),
+          BN) > 0 && k_row_at >= k_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
