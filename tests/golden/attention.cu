@@ -1051,7 +1051,6 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
     }
   }
   cp_async_commit();
-  const int k_row_end = T;
 
   // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
   const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128;
@@ -1062,14 +1061,14 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
     for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
       const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
       cp_async_partial<16>(shared.k_tiles[2].beyond(k_row_lane, k_col_at, k_row_step * 8, 0), k_at_
-          + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+          + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < T ? 16 : 0);
     }
   }
   cp_async_commit();
 
   // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
   if (0 < ceil_div(T, BN) - 1) {
-    const int k_row_end_2 = T - BN;
+    const int k_row_end = T - BN;
 
     // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
     const bf16_t* const k_at__2 = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
@@ -1081,10 +1080,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
         const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
         cp_async_partial<16>(shared.k_tiles[0].beyond(k_row_lane, k_col_at, k_row_step * 8, 0),
-            k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end_2 ? 16 : 0);
+            k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
       }
     }
   }
+  const int v_row_end = T;
 
   // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
   const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128;
@@ -1095,7 +1095,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
     for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
       const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
       cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 8, 0), v_at
-          + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+          + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -1103,7 +1103,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
   for (int stage = 1; stage < 2; ++stage) {
     if (stage < ceil_div(T, BN) - 1) {
-      const int k_row_end_2 = T - BN * stage - BN;
+      const int k_row_end = T - BN * stage - BN;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at__2 = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
@@ -1115,7 +1115,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
           const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
           cp_async_partial<16>(shared.k_tiles[stage].beyond(k_row_lane, k_col_at, k_row_step * 8,
-              0), k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end_2 ? 16
+              0), k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16
               : 0);
         }
       }
@@ -1123,7 +1123,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
     // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
     if (stage < ceil_div(T, BN)) {
-      const int v_row_end = T - BN * stage;
+      const int v_row_end_2 = T - BN * stage;
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at_2 = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
@@ -1135,7 +1135,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[stage].beyond(v_row_lane, v_col_at, v_row_step * 8,
-              0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end ? 16
+              0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end_2 ? 16
               : 0);
         }
       }
@@ -2967,7 +2967,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
     // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
     if (j_tile_next < ceil_div(T, BN) - 1) {
-      const int k_row_end_2 = T - BN * j_tile_next - BN;
+      const int k_row_end = T - BN * j_tile_next - BN;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at__2 = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
@@ -2980,14 +2980,14 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
           cp_async_partial<16>(shared.k_tiles[j_tile_next % 3].beyond(k_row_lane, k_col_at,
               k_row_step * 8, 0), k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128,
-              k_row_at < k_row_end_2 ? 16 : 0);
+              k_row_at < k_row_end ? 16 : 0);
         }
       }
     }
 
     // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
     if (j_tile_next < ceil_div(T, BN)) {
-      const int v_row_end = T - BN * j_tile_next;
+      const int v_row_end_2 = T - BN * j_tile_next;
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at_2 = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
@@ -3000,7 +3000,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[j_tile_next % 3].beyond(v_row_lane, v_col_at,
               v_row_step * 8, 0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128,
-              v_row_at < v_row_end ? 16 : 0);
+              v_row_at < v_row_end_2 ? 16 : 0);
         }
       }
     }
