@@ -15,6 +15,7 @@ from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
 from tilec.lazy_dataclass import dataclass
+from tilec.passes import eliminate_dead
 from tilec.passes.uses import Definitions, all_ops, operands
 from tilec.source.diagnostics import fail
 
@@ -117,11 +118,11 @@ class _Union:
 
 def classify(program: t.Program, nest: t.Nest) -> tuple[t.Nest, Axes]:
     """The nest, with layout-free values cloned per use, and its classes. Raises E0511 where a tile would run along one class twice."""
-    nest = replace(nest, body=_clone(nest.body, (t.Iota, t.Full)))
+    nest = _cloned(nest, (t.Iota, t.Full))
     try:
         return nest, _classes(program, nest)
     except _Conflict:
-        nest = replace(nest, body=_clone(nest.body, (t.Iota, t.Full, t.Load, t.Cast)))
+        nest = _cloned(nest, (t.Iota, t.Full, t.Load, t.Cast))
     try:
         return nest, _classes(program, nest)
     except _Conflict as conflict:
@@ -355,9 +356,10 @@ def _term_name(term: t.IndexTerm, dim: Sym) -> str:
             return ""
 
 
-def _clone(block: t.Block, kinds: tuple[type[t.Op], ...]) -> t.Block:
-    """The block with ops of the given kinds copied right before each op that reads them."""
-    return _Cloner(kinds, block).run(block)
+def _cloned(nest: t.Nest, kinds: tuple[type[t.Op], ...]) -> t.Nest:
+    """The nest with ops of the given kinds copied right before each op that reads them; what then only copies are read of has no say in
+    the layout, and goes."""
+    return replace(nest, body=eliminate_dead.run(_Cloner(kinds, nest.body).run(nest.body)))
 
 
 class _Cloner:
