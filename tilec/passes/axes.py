@@ -8,6 +8,7 @@ cloned per use first, so that `i[:, None] >= i[None, :]` keeps two classes apart
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import field, replace
 
@@ -18,6 +19,7 @@ from tilec.lazy_dataclass import dataclass
 from tilec.passes import eliminate_dead
 from tilec.passes.uses import Definitions, all_ops, operands
 from tilec.source.diagnostics import fail
+from tilec.source.text import Span
 
 Key = tuple[int, int]
 
@@ -129,7 +131,7 @@ def classify(program: t.Program, nest: t.Nest) -> tuple[t.Nest, Axes]:
         raise fail(
             "E0511",
             "a tile is combined with its own transpose",
-            conflict.value.span,
+            _where(program, nest, conflict),
             help="store it to a `temp` in one nest and load it in the other order in the next",
         ) from None
 
@@ -139,7 +141,25 @@ class _Conflict(Exception):
         self.value = value
 
 
-def _classes(program: t.Program, nest: t.Nest) -> Axes:
+def _where(program: t.Program, nest: t.Nest, conflict: _Conflict) -> Span:
+    """The place of the op that makes two axes of a tile one class: without what comes behind it there is the conflict, without itself not."""
+    ops = list(all_ops(nest.body))
+
+    def conflicts(number: int) -> bool:
+        try:
+            _classes(program, nest, number)
+        except _Conflict:
+            return True
+        return False
+
+    number = bisect_left(range(len(ops)), True, key=lambda n: conflicts(n + 1))
+    outs = ops[number].outs
+    named = outs[0].span if outs and outs[0].span.end else ops[number].span
+    return named if named.end else conflict.value.span
+
+
+def _classes(program: t.Program, nest: t.Nest, joining: int | None = None) -> Axes:
+    """The classes of a nest; `joining`: as far as so many of its ops pair axes."""
     union = _Union()
     extents: dict[Key, t.Axis] = {}
     ops = list(all_ops(nest.body))
@@ -158,7 +178,10 @@ def _classes(program: t.Program, nest: t.Nest) -> Axes:
             for k in range(a.type.rank):
                 join(a, k, b, k)
 
-    for op in ops:
+    for op in ops if joining is not None else ():
+        for value in (*op.outs, *((c.entry for c in op.carried) if isinstance(op, t.For) else ())):
+            note(value)
+    for op in ops[:joining]:
         for value in op.outs:
             note(value)
         match op:
