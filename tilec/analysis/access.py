@@ -250,7 +250,7 @@ def load(cx: Context, tensor: TensorRef, resolved: Resolved) -> Entity:
         return cx.error(
             "E0211",
             f"the output `{tensor.name}` is read",
-            help=f"keep the value in a name, or declare `inout {tensor.name}: …` among the parameters",
+            help=f"keep the value in a name, store it to a `temp` too for a later nest, or declare `inout {tensor.name}: …` among the parameters",
         )
     if not resolved.axes and role == "input" and tensor.dtype.is_integer:
         for block in cx.blocks:
