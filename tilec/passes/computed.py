@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 WHOLE = 128
 """Bits of which a row of the copy has a whole number, for bulk copies."""
 _MADE = (
-    t.Load, t.Elementwise, t.Cast, t.Bitcast, t.Rearrange, t.Reduce, t.Constant, t.FromSym, t.Scalar, t.Iota, t.Full,
+    t.Load, t.Elementwise, t.Cast, t.Bitcast, t.Rearrange, t.Fill, t.Reduce, t.Constant, t.FromSym, t.Scalar, t.Iota, t.Full,
 )  # fmt: skip
 """What such an operand may be made by."""
 
