@@ -1213,13 +1213,13 @@ __device__ __forceinline__ void gemv_body_2(const bf16_t* __restrict__ a,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 gemv_kernel(const bf16_t* __restrict__ a, const bf16_t* __restrict__ x, float* __restrict__ y,
     int M, int K) {
   gemv_body(a, x, y, M, K);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 gemv_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ x, float* __restrict__ y,
     int M, int K) {
   gemv_body_2(a, x, y, M, K);

@@ -992,7 +992,7 @@ routing_kernel(const bf16_t* __restrict__ logits, float* __restrict__ weight,
   routing_body(logits, weight, expert, T);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 9))
 routing_kernel_any(const bf16_t* __restrict__ logits, float* __restrict__ weight,
     int* __restrict__ expert, int T) {
   routing_body_2(logits, weight, expert, T);
@@ -1852,7 +1852,7 @@ grouped_routing_kernel(const bf16_t* __restrict__ logits, const float* __restric
   grouped_routing_body(logits, bias, weight, expert, T);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 2))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 3))
 grouped_routing_kernel_any(const bf16_t* __restrict__ logits, const float* __restrict__ bias,
     float* __restrict__ weight, int* __restrict__ expert, int T) {
   grouped_routing_body_2(logits, bias, weight, expert, T);
