@@ -332,6 +332,8 @@ def suits(
             forms, _ = asynchronous(program, nest, target, candidate)
             if not forms or (streams and not _is_deep(forms[0].variant)):
                 return False
+            if streams and forms[0].variant.copies is not None:
+                return False  # an operand that is read once is not worth a copy
             form = forms[0].variant.asynchronous
             if form is not None and form.is_shallow:
                 return False
