@@ -994,10 +994,10 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT6 = 16;
-  constexpr int kWidthT6 = 2;
-  constexpr int kStepsT6Line = 4;
-  constexpr int kWidthT6Line = 8;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
+  constexpr int kStepsT2Line = 4;
+  constexpr int kWidthT2Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -1020,7 +1020,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 4 * 32 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t6_line_first = thread % 4 * 8;
+  const int t2_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -1390,14 +1390,14 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   }
 
   // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-  Vector<float, kWidthT6> acc[kStepsI][kStepsT6];
+  Vector<float, kWidthT2> acc[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        acc[i_step][t6_step][t6_sub] = 0.0f * alpha[i_step];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        acc[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
       }
     }
   }
@@ -2163,10 +2163,10 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+          for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
             #pragma unroll
-            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-              acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha_2[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
             }
           }
         }
@@ -2938,10 +2938,10 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+          for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
             #pragma unroll
-            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-              acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha_2[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
             }
           }
         }
@@ -3012,14 +3012,14 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   __syncthreads();  // the tiles behind the loop have landed
 
   // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-  Vector<float, kWidthT6> acc_2[kStepsI][kStepsT6];
+  Vector<float, kWidthT2> acc_2[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        acc_2[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        acc_2[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub];
       }
     }
   }
@@ -3076,7 +3076,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
       * 128;
-  Vector<bf16_t, kWidthT6> o_out[kStepsI][kStepsT6];
+  Vector<bf16_t, kWidthT2> o_out[kStepsI][kStepsT2];
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3090,27 +3090,27 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-      Vector<float, kWidthT6> o_out_wide;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      Vector<float, kWidthT2> o_out_wide;
       #pragma unroll
-      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        const float acc_3 = gt ? acc_2[i_step][t6_step][t6_sub] : 0.0f;
-        o_out_wide[t6_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        const float acc_3 = gt ? acc_2[i_step][t2_step][t2_sub] : 0.0f;
+        o_out_wide[t2_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
       }
-      o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
+      o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
     }
   }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
     #pragma unroll
-    for (int t6_line_step = 0; t6_line_step < kStepsT6Line; ++t6_line_step) {
-      const int t6_line_at = t6_line_first + t6_line_step * 32;
-      const Vector<bf16_t, kWidthT6Line> o_line = gather_quad(o_out[i_step][4 * t6_line_step],
-          o_out[i_step][4 * t6_line_step + 1], o_out[i_step][4 * t6_line_step + 2], o_out[i_step][4
-          * t6_line_step + 3]);
+    for (int t2_line_step = 0; t2_line_step < kStepsT2Line; ++t2_line_step) {
+      const int t2_line_at = t2_line_first + t2_line_step * 32;
+      const Vector<bf16_t, kWidthT2Line> o_line = gather_quad(o_out[i_step][4 * t2_line_step],
+          o_out[i_step][4 * t2_line_step + 1], o_out[i_step][4 * t2_line_step + 2], o_out[i_step][4
+          * t2_line_step + 3]);
       if (i_at < q_row_end) {
-        store_whole(o_at + int64_t{i_at} * 128 + t6_line_at, o_line);
+        store_whole(o_at + int64_t{i_at} * 128 + t2_line_at, o_line);
       }
     }
   }
@@ -3141,8 +3141,8 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT6 = 16;
-  constexpr int kWidthT6 = 2;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -3165,7 +3165,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t6_first = thread % 4 * 2;
+  const int t2_first = thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -3204,14 +3204,14 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     l[i_step] = 0.0f;
   }
-  Vector<float, kWidthT6> acc[kStepsI][kStepsT6];
+  Vector<float, kWidthT2> acc[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        acc[i_step][t6_step][t6_sub] = 0.0f;
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        acc[i_step][t2_step][t2_sub] = 0.0f;
       }
     }
   }
@@ -3392,10 +3392,10 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -3581,10 +3581,10 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -3696,15 +3696,15 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-      const int t6_at = t6_first + t6_step * 8;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      const int t2_at = t2_first + t2_step * 8;
       if (i_at < q_row_end) {
-        Vector<float, kWidthT6> o_out;
+        Vector<float, kWidthT2> o_out;
         #pragma unroll
-        for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-          o_out[t6_sub] = acc[i_step][t6_step][t6_sub] * by_scale[i_step] * by_reciprocal[i_step];
+        for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+          o_out[t2_sub] = acc[i_step][t2_step][t2_sub] * by_scale[i_step] * by_reciprocal[i_step];
         }
-        store_single(o_at + int64_t{i_at} * 128 + t6_at, convert_vector<bf16_t>(o_out));
+        store_single(o_at + int64_t{i_at} * 128 + t2_at, convert_vector<bf16_t>(o_out));
       }
     }
   }

@@ -323,7 +323,7 @@ def suits(
     shared: bool = False,
     apart: bool = False,
 ) -> bool:
-    """Whether every nest with products takes the target's asynchronous form; `streams`: with rings deep enough for operands that are
+    """Whether every nest with products takes the target's asynchronous form, and other tile sizes promise no better one; `streams`: with rings deep enough for operands that are
     read once; `shared`: CTAs share the consumed axis, or a stream; `apart`: warpgroups columns."""
     program = in_parts(program)
     for nest in program.nests:
@@ -332,7 +332,11 @@ def suits(
             forms, _ = asynchronous(program, nest, target, candidate)
             if not forms or (streams and not _is_deep(forms[0].variant)):
                 return False
+            if streams and forms[0].variant.copies is not None:
+                return False  # an operand that is read once is not worth a copy
             form = forms[0].variant.asynchronous
+            if form is not None and form.is_shallow:
+                return False
             if shared and (form is None or (form.split is None and form.sharing is None)):
                 return False
             if apart and (form is None or not form.products.apart):
