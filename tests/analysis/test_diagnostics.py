@@ -129,6 +129,55 @@ def test_one_mistake_is_one_message(code: str, text: str, part: str) -> None:
     assert program is None or code in ("E0223",)
 
 
+HABITS: list[tuple[str, str, str]] = [
+    # what somebody writes who knows NumPy, PyTorch or CUDA, its code, and what to write instead
+    (body("o[i, j] = np.exp(x[i, j])"), "E0201", "write `exp(…)`, without a module"),
+    (body("o[i, j] = x[i, j] - np.inf"), "E0201", "write `inf`, without a module"),
+    (body("o[i, j] = x[i, j] * math.pi"), "E0201", "`const PI"),
+    (body("o[i, j] = x[i, j] * tl.foo"), "E0201", "stand alone, without a module"),
+    (body("r[i] = y[i][np.newaxis, :]"), "E0201", "a new axis is `None`"),
+    (body("t = y[i][newaxis, :]"), "E0201", "a new axis is `None`"),
+    (body("o[i, j] = relu(x[i, j])"), "E0201", "`max(x, 0.0)`"),
+    (body("r[i] = y[i] + arange(32)"), "E0201", "`span(0, 64)`"),
+    (body("r[i] = y[i] / len(y)"), "E0201", "sizes have names"),
+    (body("r[i] = y[i] * float(n[0])"), "E0201", "`.to(f32)`"),
+    (body("r[i] = y[threadIdx.x]"), "E0201", "no threads"),
+    (body("syncthreads()\nr[i] = y[i]"), "E0201", "no barriers"),
+    (body("t = std.softmax(x[i, j])"), "E0201", "`import std.softmax`"),
+    (body("t = zeros(f32, i) if D == 3 else ones(f32, i)"), "E0201", "`full(f32, 1.0, i, j)`"),
+    (body("o[i, j] = x[i, j].exp()"), "E0209", "write `exp(x)`"),
+    (body("r[i] = x[i, j].sum(1)"), "E0209", "write `sum(x)`"),
+    (body("r[i] = n[i].astype(f32)"), "E0209", "`.to(f32)`"),
+    (body("o[i, j] = x[i, j].transpose()"), "E0209", "`.T` swaps"),
+    (body("x = x[i, j]\no[i, j] = x"), "E0203", "another name"),
+    (body("o[i, j] = x[i]"), "E0302", "`x[i, :]`"),
+    (body("o[i, j] = zeros(i8, i, 16) @ zeros(bf16, 16, j)"), "E0304", "the integer with `.to(bf16)`"),
+    (body("r[i] = y[i] @ y[i]"), "E0306", "`sum(a * b)`"),
+    (body("r[i] = dot(y[0], y[i])"), "E0306", "by `*`"),
+    (body("r[i] = y[i] @ x[i, j]"), "E0306", "`x[None, :] @ b`"),
+    (body("r[i] = sum(x[i, j], dim=1)"), "E0208", "`axis = n`"),
+    (body("r[i] = sum(x[i, j], axis=1, keepdims=true)"), "E0208", "`sum(x, axis = 1)[:, None]`"),
+    (body("r[i] = sum(x[i, j], axis=1, dtype=f32)"), "E0208", "`sum(x.to(f32))`"),
+    (body("r[i] = topk(y[i], 2, n=1)"), "E0208", "its keywords are `axis`, `k`"),
+    (body("r[i] = exp(y[i], axis=1)"), "E0208", "no keywords"),
+    (body("r[i] = y[i].reshape(-1)"), "E0317", "write every extent"),
+    (body("r[y[i] > 0.0] = 1.0"), "E0314", "`where(c, a, b)`"),
+    ('kernel k[T = "bf16"](a: f32[N]) -> c: f32[N]:\n    for i in parallel(N):\n        c[i] = a[i]\n', "E0215", "without quotes"),
+    ("kernel k[B = x](a: f32[N]) -> c: f32[N]:\n    for i in parallel(N):\n        c[i] = a[i]\n", "E0215", "defaults are"),
+    ("kernel k[B = 8.0](a: f32[N]) -> c: f32[N]:\n    for i in parallel(N by B):\n        c[i] = a[i]\n", "E0215", "`B = 64`"),
+    (body("o[i, j] = x[i, j]").rstrip() + "\n    check r == mean(x)\n", "E0201", "`sum(x) / C`"),
+    (body("o[i, j] = x[i, j]").rstrip() + "\n    check r == np.exp(y)\n", "E0201", "without a module"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "code", "helped"), HABITS, ids=[h[2] for h in HABITS])
+def test_habits_of_other_languages(text: str, code: str, helped: str) -> None:
+    _, _, diagnostics = outcome(text)
+    errors = [d for d in diagnostics if d.level == "error"]
+    assert [d.code for d in errors] == [code], "\n".join(d.render() for d in errors)
+    assert helped in " ".join(errors[0].helps)
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [

@@ -481,6 +481,9 @@ def _choose(
             "E0215",
             f"the default of `{name}` is no compile-time value: {unknown.reason}",
             unknown.span,
+            help=f"element types stand without quotes: `{name} = bf16`"
+            if isinstance(bracket.default, ast.String)
+            else "defaults are numbers, `true`, `false`, element types, consts and arithmetic",
         )
         return
     if name in tiles and not _is_extent(value):
@@ -488,6 +491,7 @@ def _choose(
             "E0215",
             f"`{name}` is a tile size, an integer from 1 on, not {value}",
             bracket.default.span,
+            help=f"write `{name} = 64`",
         )
         return
     planner.values[name], planner.origin[name] = value, "default"
