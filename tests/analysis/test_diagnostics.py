@@ -200,8 +200,32 @@ def test_unused_output_is_a_warning() -> None:
     assert "`r`" in diagnostics[0].message
 
 
+@pytest.mark.parametrize(
+    ("statements", "axes"),
+    [
+        ("r[i] = sum(x[i, j], axis=1)", "`j`"),
+        ("r[0] = sum(x[i, j])", "`i` and `j`"),
+        ("t = 0.0\nfor k in range(3):\n    t = t + sum(x[i, j])\nr[0] = t", "`i` and `j`"),
+        ("t = 0.0\nif n[0] > 0:\n    t = sum(x[0, j])\nr[i] = t", "`j`"),
+        ("k = n[0]\nr[k] = sum(x[i, j])", "`i` and `j`"),
+        ("r[i] = y[i]", ""),  # the same from each `j`
+        ("if j.start == 0:\n    r[i] = sum(x[i, j], axis=1)", ""),
+        ("if n[j.start] > 0:\n    r[i] = sum(x[i, j], axis=1)", ""),
+        ("r[n[i] + 0 * n[0]] = x[i, 0]", ""),  # a scatter is the program's own business
+        ("for k in range(j.start : j.stop):\n    r[k] = sum(x[:, k]) if D == 3 else 0.0", ""),
+        ("atomic_add(r[i], sum(x[i, j], axis=1))", ""),
+    ],
+)
+def test_elements_that_several_instances_store(statements: str, axes: str) -> None:
+    _, _, diagnostics = outcome(body("o[i, j] = x[i, j]\n" + statements))
+    assert [d.code for d in diagnostics if d.level == "error"] == []
+    said = [d.message for d in diagnostics if d.code == "W0202"]
+    assert len(said) == bool(axes)
+    assert not axes or said[0].startswith(f"instances of different {axes} store")
+
+
 def test_every_code_has_a_case() -> None:
-    covered = {c[0] for c in CASES} | {"E0751", "E0752", "W0201"}
+    covered = {c[0] for c in CASES} | {"E0751", "E0752", "W0201", "W0202"}
     assert set(CODES) == covered
 
 
