@@ -245,3 +245,21 @@ def test_all_mistakes_of_a_kernel_in_one_go() -> None:
     )
     codes = [d.code for d in outcome(text)[2]]
     assert codes == ["E0302", "E0201", "E0201", "E0310"]
+
+
+def test_a_mistake_in_the_library_is_shown_at_the_call() -> None:
+    text = "import std.softmax\n" + body("state = softmax.begin(i, 6.5)")
+    (found,) = outcome(text)[2]
+    assert found.span is not None
+    assert (found.code, found.span.text) == ("E0321", "softmax.begin(i, 6.5)")
+    (inside,) = found.secondary
+    assert inside.span.source.name == "std/softmax.tile"
+    assert inside.span.text == "zeros(f32, i, D)"
+
+
+def test_a_mistake_in_a_function_names_the_call_too() -> None:
+    text = "fn f(a):\n    return a + q\n" + body("o[i, j] = f(x[i, j])\nr[i] = f(y[i])")
+    (found,) = outcome(text)[2]
+    assert found.span is not None
+    assert found.span.text == "q"
+    assert [(s.span.text, s.text) for s in found.secondary] == [("f(x[i, j])", "expanded here")]
