@@ -62,7 +62,8 @@ from tilec.passes.unswitch import Version
 from tilec.passes.uses import all_ops
 from tilec.passes.warpgroup_forms import Form, Snapshot, asynchronous, no_snapshot, take_all
 from tilec.plan.candidate import Candidate
-from tilec.source.diagnostics import Diagnostic, fail
+from tilec.source.codes.compiling import TOO_LARGE
+from tilec.source.diagnostics import Diagnostic, TileError, fail
 from tilec.targets.table import Target
 
 LEAST_STREAM_SLOTS = 5
@@ -148,9 +149,11 @@ def run(
             program, candidate = general
             (nest,) = program.nests
             nest = cleaned(program, nest)
-        others = warp_fit.variants(
-            program, nest, target, candidate, take_all([x.form for x in forms])
-        )
+        taken_by_all = take_all([x.form for x in forms])
+        try:
+            others = warp_fit.variants(program, nest, target, candidate, taken_by_all)
+        except TileError as error:
+            raise _beside_which(error, target, reason) from error
         beside = [Form(program, p.nest, p.axes, p.placement, v, p.steps) for p, v in others]
         found = [*forms, *map(Fitting, beside)]
         first = beside[0]
@@ -348,6 +351,14 @@ def slots(program: t.Program, target: Target, candidate: Candidate, chained: boo
     if chained and not all(warp_fit.is_twofold(program, n, target, candidate) for n in nests):
         return 0
     return min(warp_fit.slots(program, nest, target, candidate) for nest in nests)
+
+
+def _beside_which(error: TileError, target: Target, reason: str) -> TileError:
+    """What products of warps are too large for, with why warpgroups do not take them either."""
+    if not reason or "wgmma" not in target.features or error.diagnostics[0].code not in TOO_LARGE:
+        return error
+    note = f"warpgroups of {target.arch}, which have more room, do not take them: {reason}"
+    return TileError([replace(d, notes=(*d.notes, note)) for d in error.diagnostics])
 
 
 def _said(
