@@ -426,12 +426,13 @@ def _text(result: object) -> str:
 
 
 def _guard(arch: str, archs: Sequence[str]) -> str:
-    """The preprocessor condition under which the code of one of several architectures has a body."""
-    if len(archs) == 1:
-        return ""
+    """The preprocessor condition under which the code of an architecture has a body, beside that of others or of what its own features
+    are missing in: nvcc -arch=sm_90a makes code for compute_90 too."""
     own = TARGETS[arch]
     if arch.endswith("a"):
         return f"defined(__CUDA_ARCH_FEAT_SM{own.compute}_ALL)"
+    if len(archs) == 1:
+        return ""
     newer = [TARGETS[a].macro for a in archs if TARGETS[a].compute > own.compute]
     upper = f" && __CUDA_ARCH__ < {min(newer)}" if newer else ""
     return f"__CUDA_ARCH__ >= {own.macro}{upper}"

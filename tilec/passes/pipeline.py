@@ -42,6 +42,7 @@ from tilec.passes import (
     computed,
     copies,
     exchange,
+    launch_notes,
     queue,
     reindex,
     retire,
@@ -204,7 +205,7 @@ def run(
             _check_shared(kernel, target)
             kernels.append(kernel)
             programs.append(form.program)
-            launch = _launch(kernel, variant, Facts.of(form.program).numeric)
+            launch = _launch(kernel, variant, Facts.of(form.program).numeric, form.program)
             if variant.asynchronous is not None and kernel.queue:
                 if drawn is None:
                     kernels.append(queue.cleared(counter, base_name, suffix))
@@ -299,7 +300,7 @@ def _computing(
     for run_pass in (across.run, between.run, retire.run, synchronize.run):
         kernel = run_pass(kernel)
     _check_shared(kernel, target)
-    launch = _launch(kernel, form.variant, Facts.of(form.program).numeric)
+    launch = _launch(kernel, form.variant, Facts.of(form.program).numeric, form.program)
     return kernel, replace(launch, condition=copy.condition)
 
 
@@ -427,7 +428,9 @@ def _check_shared(kernel: k.Kernel, target: Target) -> None:
         )
 
 
-def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -> Launch:
+def _launch(
+    kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym], program: t.Program
+) -> Launch:
     instances = kernel.instances
     if kernel.cluster > 1:
         instances = product(
@@ -454,6 +457,7 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
         # memory is what limits: as many CTAs as leave none alone with a last round ask for it evenly
         even=form is not None and bool(form.streams),
         early=kernel.early,
+        about=launch_notes.about(kernel, variant, program.tiles),
     )
 
 
