@@ -930,6 +930,11 @@ __device__ __forceinline__ void accumulate_product(Vector<T, 2>& top, Vector<T, 
   return q - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// Whether a size of about `estimate` does not fit; then `end` is the nearer end of int64_t. A
 /// double near 2^63 is off by less than 2^12, and the margin here is 2^51.
 [[maybe_unused]] inline bool host_saturated(double estimate, int64_t* end) {
@@ -1080,10 +1085,10 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT2 = 16;
-  constexpr int kWidthT2 = 2;
-  constexpr int kStepsT2Line = 4;
-  constexpr int kWidthT2Line = 8;
+  constexpr int kStepsT10 = 16;
+  constexpr int kWidthT10 = 2;
+  constexpr int kStepsT10Line = 4;
+  constexpr int kWidthT10Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -1106,7 +1111,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t2_line_first = thread % 4 * 8;
+  const int t10_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -1125,20 +1130,20 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   const int q_row_end = S - BM * i_tile;
 
   // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0), q_at
-          + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0),
+          q_at + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
-  const int k_row_end = S - max_of(0, BM * i_tile - 1023);
+  const int k_row_end = min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023);
   const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
       + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
   #pragma unroll
@@ -1147,8 +1152,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     #pragma unroll
     for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
       const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0), k_at_
-          + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
+          k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -1159,8 +1164,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     const int k_row_end_2 = min_of(BM * i_tile + BM, S) - BN - max_of(0, BM * i_tile - 1023);
 
     // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-    const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-        * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+    const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+        + int64_t{BN} * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
     #pragma unroll
     for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
       const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -1172,7 +1177,6 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       }
     }
   }
-  const int v_row_end = min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023);
 
   // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
   const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
@@ -1183,8 +1187,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     #pragma unroll
     for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
       const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0), v_at
-          + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0),
+          v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -1234,8 +1238,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
-              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt],
+              product[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -1255,9 +1260,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
         const int j_el = j_at + j_sub;
-        const bool seen = BM * i_tile + i_at - j_first - max_of(0, BM
-            * i_tile - 1023) >= j_el - j_first && BM * i_tile + i_at - j_first - max_of(0, BM
-            * i_tile - 1023) - 1024 < j_el - j_first;
+        const bool seen = BM * i_tile + i_at - j_first - max_of(0, BM * i_tile - 1023)
+            >= j_el - j_first && BM * i_tile + i_at - j_first - max_of(0, BM * i_tile - 1023) - 1024
+            < j_el - j_first;
         tile[i_step][j_step][j_sub] = seen ? product[i_step][j_step][j_sub] : -INFINITY;
       }
     }
@@ -1455,14 +1460,14 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
   // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
   // BN):
-  Vector<float, kWidthT2> state_2[kStepsI][kStepsT2];
+  Vector<float, kWidthT10> state_2[kStepsI][kStepsT10];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
       #pragma unroll
-      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-        state_2[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
+      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+        state_2[i_step][t10_step][t10_sub] = 0.0f * alpha[i_step];
       }
     }
   }
@@ -1475,29 +1480,29 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     carried_2[i_step] = near ? -fma(m_new[i_step], in_bits, 0.0f) : m_new[i_step] == -INFINITY
         ? unseen : NAN;
   }
-  const int j_tile_whole_from_end = max_of(0, i_tile + floor_div(-max_of(0, i_tile
-      * 128 - 1023) - 897, 128));
-  const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S) - max_of(0, i_tile
-      * 128 - 1023)) / 128 - 1, ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
-      * i_tile - 1023), BN) - 1), i_tile + floor_div(-max_of(0, i_tile * 128 - 1023) - 255, 128)
-      + 1);
+  const int j_tile_whole_from_end = max_of(0, i_tile
+      + floor_div(-max_of(0, i_tile * 128 - 1023) - 897, 128));
+  const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S)
+      - max_of(0, i_tile * 128 - 1023)) / 128 - 1, ceil_div(min_of(BM * i_tile + BM, S)
+      - max_of(0, BM * i_tile - 1023), BN) - 1), i_tile
+      + floor_div(-max_of(0, i_tile * 128 - 1023) - 255, 128) + 1);
 
   // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
   // BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
-      * i_tile - 1023), BN) - 1; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S)
+      - max_of(0, BM * i_tile - 1023), BN) - 1; ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023),
-        BN) - 1) {
-      const int k_row_end_2 = min_of(BM * i_tile + BM, S) - BN * j_tile_next - BN - max_of(0, BM
-          * i_tile - 1023);
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)
+        - 1) {
+      const int k_row_end_2 = min_of(BM * i_tile + BM, S) - BN * j_tile_next - BN
+          - max_of(0, BM * i_tile - 1023);
 
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{BN} * 128 + static_cast<int64_t>(max_of(0, BM
-          * i_tile - 1023)) * 128;
+          + int64_t{BN} * j_tile_next * 128 + int64_t{BN} * 128
+          + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
       #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -1514,13 +1519,14 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
     // BN):
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
-      const int v_row_end_2 = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
-          * i_tile - 1023);
+      const int v_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next
+          - max_of(0, BM * i_tile - 1023);
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      const bf16_t* const v_at_2 = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const v_at_2 = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023))
+          * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -1529,7 +1535,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].beyond(v_row_lane, v_col_at,
               v_row_step * 16, 0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128,
-              v_row_at < v_row_end_2 ? 16 : 0);
+              v_row_at < v_row_end ? 16 : 0);
         }
       }
     }
@@ -1578,8 +1584,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -1612,8 +1619,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -1750,8 +1757,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -1896,8 +1903,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -2042,8 +2049,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -2188,8 +2195,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -2334,8 +2341,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -2480,8 +2487,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -2988,10 +2995,11 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+          for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
             #pragma unroll
-            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha_2[i_step];
+            for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+              state_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub]
+                  * alpha_2[i_step];
             }
           }
         }
@@ -3053,8 +3061,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -3072,9 +3081,10 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const bool seen = BM * i_tile - BN * j_tile + i_at - j_first - BN - max_of(0, BM
-                * i_tile - 1023) >= j_el - j_first && BM * i_tile - BN * j_tile
-                + i_at - j_first - BN - max_of(0, BM * i_tile - 1023) - 1024 < j_el - j_first;
+            const bool seen = BM * i_tile - BN * j_tile + i_at - j_first - BN
+                - max_of(0, BM * i_tile - 1023) >= j_el - j_first
+                && BM * i_tile - BN * j_tile + i_at - j_first - BN - max_of(0, BM * i_tile - 1023)
+                - 1024 < j_el - j_first;
             tile_5[i_step][j_step][j_sub] = seen ? product_2[i_step][j_step][j_sub] : -INFINITY;
           }
         }
@@ -3093,8 +3103,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -3231,8 +3241,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -3377,8 +3387,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -3523,8 +3533,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -3669,8 +3679,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -3815,8 +3825,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -3961,8 +3971,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -4469,10 +4479,11 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+          for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
             #pragma unroll
-            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha_2[i_step];
+            for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+              state_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub]
+                  * alpha_2[i_step];
             }
           }
         }
@@ -4503,14 +4514,14 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  Vector<float, kWidthT2> product_2[kStepsI][kStepsT2];
+  Vector<float, kWidthT10> product_2[kStepsI][kStepsT10];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
       #pragma unroll
-      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-        product_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub];
+      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+        product_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub];
       }
     }
   }
@@ -4519,11 +4530,11 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
-      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-          * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+          carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
     }
-    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM,
-        S) - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], 0, 0);
+    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S)
+        - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], 0, 0);
 
     #pragma unroll
     for (int step = 0; step < 64; ++step) {
@@ -4534,21 +4545,22 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8], carried[2 * mt
-                + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1], carried[2 * mt
-                + 1][(k_next * 16) / 8 + 1]);
+            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8],
+                carried[2 * mt + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1],
+                carried[2 * mt + 1][(k_next * 16) / 8 + 1]);
           }
         }
-        load_b_transposed(b_operand[(step + 1) % 2], shared.v_tiles[max_of(ceil_div(min_of(BM
-            * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], nt_next * 8, k_next
-            * 16);
+        load_b_transposed(b_operand[(step + 1) % 2],
+            shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S)
+            - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], nt_next * 8, k_next * 16);
       }
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-              + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+              product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -4569,9 +4581,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   }
 
   // attention_variants.tile:14  o[b, h, i, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
-  Vector<bf16_t, kWidthT2> o_out[kStepsI][kStepsT2];
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
+  Vector<bf16_t, kWidthT10> o_out[kStepsI][kStepsT10];
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -4586,27 +4598,27 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
-      Vector<float, kWidthT2> o_out_wide;
+    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+      Vector<float, kWidthT10> o_out_wide;
       #pragma unroll
-      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-        const float state_2_2 = gt ? product_2[i_step][t2_step][t2_sub] : 0.0f;
-        o_out_wide[t2_sub] = state_2_2 * by_scale[i_step] * by_reciprocal[i_step];
+      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+        const float state_2_2 = gt ? product_2[i_step][t10_step][t10_sub] : 0.0f;
+        o_out_wide[t10_sub] = state_2_2 * by_scale[i_step] * by_reciprocal[i_step];
       }
-      o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
+      o_out[i_step][t10_step] = convert_vector<bf16_t>(o_out_wide);
     }
   }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t2_line_step = 0; t2_line_step < kStepsT2Line; ++t2_line_step) {
-      const int t2_line_at = t2_line_first + t2_line_step * 32;
-      const Vector<bf16_t, kWidthT2Line> o_line = gather_quad(o_out[i_step][4 * t2_line_step],
-          o_out[i_step][4 * t2_line_step + 1], o_out[i_step][4 * t2_line_step + 2], o_out[i_step][4
-          * t2_line_step + 3]);
+    for (int t10_line_step = 0; t10_line_step < kStepsT10Line; ++t10_line_step) {
+      const int t10_line_at = t10_line_first + t10_line_step * 32;
+      const Vector<bf16_t, kWidthT10Line> o_line = gather_quad(o_out[i_step][4 * t10_line_step],
+          o_out[i_step][4 * t10_line_step + 1], o_out[i_step][4 * t10_line_step + 2],
+          o_out[i_step][4 * t10_line_step + 3]);
       if (i_at < q_row_end) {
-        store_whole(o_at + int64_t{i_at} * 128 + t2_line_at, o_line);
+        store_whole(o_at + int64_t{i_at} * 128 + t10_line_at, o_line);
       }
     }
   }
@@ -4625,8 +4637,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT2 = 16;
-  constexpr int kWidthT2 = 2;
+  constexpr int kStepsT8 = 16;
+  constexpr int kWidthT8 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -4649,7 +4661,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t2_first = thread % 4 * 2;
+  const int t8_first = thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -4664,8 +4676,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
   __syncthreads();  // q_tile is read before it is written again
   const int q_row_end = S - BM * i_tile;
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
@@ -4695,30 +4707,31 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     state_1[i_step] = 0.0f;
   }
-  Vector<float, kWidthT2> state_2[kStepsI][kStepsT2];
+  Vector<float, kWidthT8> state_2[kStepsI][kStepsT8];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
       #pragma unroll
-      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-        state_2[i_step][t2_step][t2_sub] = 0.0f;
+      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+        state_2[i_step][t8_step][t8_sub] = 0.0f;
       }
     }
   }
-  const int j_tile_whole_from_end = max_of(0, i_tile + floor_div(-max_of(0, i_tile
-      * 128 - 1023) - 769, 128));
-  const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S) - max_of(0, i_tile
-      * 128 - 1023)) / 128, ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023),
-      BN)), i_tile + floor_div(-max_of(0, i_tile * 128 - 1023) - 127, 128) + 1);
+  const int j_tile_whole_from_end = max_of(0, i_tile
+      + floor_div(-max_of(0, i_tile * 128 - 1023) - 769, 128));
+  const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S)
+      - max_of(0, i_tile * 128 - 1023)) / 128, ceil_div(min_of(BM * i_tile + BM, S)
+      - max_of(0, BM * i_tile - 1023), BN)), i_tile
+      + floor_div(-max_of(0, i_tile * 128 - 1023) - 127, 128) + 1);
   for (int stage = 0; stage < 1; ++stage) {
     if (stage < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * stage - max_of(0, BM
-          * i_tile - 1023);
+      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * stage
+          - max_of(0, BM * i_tile - 1023);
 
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -4735,8 +4748,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -4756,18 +4769,19 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
 
   // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
   // BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
-      * i_tile - 1023), BN); ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S)
+      - max_of(0, BM * i_tile - 1023), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
-          * i_tile - 1023);
+      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next
+          - max_of(0, BM * i_tile - 1023);
 
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023))
+          * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -4784,8 +4798,9 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023))
+          * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -4931,10 +4946,10 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
           #pragma unroll
-          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-            state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha[i_step];
+          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
           }
         }
       }
@@ -4958,8 +4973,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -5033,9 +5048,10 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const bool seen = BM * i_tile - BN * j_tile + i_at - j_first - max_of(0, BM
-                * i_tile - 1023) >= j_el - j_first && BM * i_tile - BN * j_tile
-                + i_at - j_first - max_of(0, BM * i_tile - 1023) - 1024 < j_el - j_first;
+            const bool seen = BM * i_tile - BN * j_tile + i_at - j_first
+                - max_of(0, BM * i_tile - 1023) >= j_el - j_first
+                && BM * i_tile - BN * j_tile + i_at - j_first - max_of(0, BM * i_tile - 1023) - 1024
+                < j_el - j_first;
             const float s = product[i_step][j_step][j_sub] * scale;
             tile[i_step][j_step][j_sub] = seen ? s : -INFINITY;
           }
@@ -5129,10 +5145,10 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
           #pragma unroll
-          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-            state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha[i_step];
+          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
           }
         }
       }
@@ -5158,8 +5174,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -5189,8 +5205,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   }
 
   // attention_variants.tile:14  o[b, h, i, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -5205,16 +5221,16 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
-      const int t2_at = t2_first + t2_step * 8;
+    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+      const int t8_at = t8_first + t8_step * 8;
       if (i_at < q_row_end) {
-        Vector<float, kWidthT2> o_out;
+        Vector<float, kWidthT8> o_out;
         #pragma unroll
-        for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-          o_out[t2_sub] = state_2[i_step][t2_step][t2_sub] * by_scale[i_step]
+        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+          o_out[t8_sub] = state_2[i_step][t8_step][t8_sub] * by_scale[i_step]
               * by_reciprocal[i_step];
         }
-        store_single(o_at + int64_t{i_at} * 128 + t2_at, convert_vector<bf16_t>(o_out));
+        store_single(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
       }
     }
   }
@@ -5264,9 +5280,9 @@ extern "C" cudaError_t sliding_window(const void* q, const void* k, const void* 
   if (!(scale > 0.0)) {
     return sliding_window_sentence.refuse("requires scale > 0.0", {{"scale", scale}});
   }
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 2147483647) {
-    return sliding_window_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"B",
-        B}, {"H", H}, {"S", S}});
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 2147483647) {
+    return sliding_window_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"B", B}, {"H", H}, {"S", S}});
   }
   const host_Argument arguments[] = {
     {"q", q, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
@@ -5276,22 +5292,25 @@ extern "C" cudaError_t sliding_window(const void* q, const void* k, const void* 
   };
   cudaError_t status = host_check_arguments(arguments, &sliding_window_sentence);
   if (status != cudaSuccess) return status;
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
         && host_is_aligned(o, 16)) {
-      status = host_launch(sliding_window_kernel, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
+      // BM = 128, BN = 128
+      status = host_launch(sliding_window_kernel, {host_times(int64_t{B} * H,
+          host_ceil_div(S, 128)), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B,
           H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
-          host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216, (int64_t{S}
-          + 127) / 128), 1)), 1)), 1)), scale);
+          host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(216, host_ceil_div(S, 128)), 1)), 1)), 1)), scale);
     } else {
-      status = host_launch(sliding_window_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
-          static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B,
-          H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
-          host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216, (int64_t{S}
-          + 127) / 128), 1)), 1)), 1)), scale);
+      // BM = 128, BN = 128: any addresses
+      status = host_launch(sliding_window_kernel_any,
+          {host_times(int64_t{B} * H, host_ceil_div(S, 128)), 256, 163840}, stream,
+          static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
+          static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B, H, S,
+          static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(216, host_ceil_div(S, 128)), 1)), 1)), 1)), scale);
     }
   }
   return status;
@@ -5313,10 +5332,10 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT2 = 16;
-  constexpr int kWidthT2 = 2;
-  constexpr int kStepsT2Line = 4;
-  constexpr int kWidthT2Line = 8;
+  constexpr int kStepsT10 = 16;
+  constexpr int kWidthT10 = 2;
+  constexpr int kStepsT10Line = 4;
+  constexpr int kWidthT10Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -5339,7 +5358,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t2_line_first = thread % 4 * 8;
+  const int t10_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -5357,16 +5376,16 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   const int q_row_end = S - BM * i_tile;
 
   // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0), q_at
-          + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0),
+          q_at + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -5375,22 +5394,20 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
   const float* const slope_at = slope + h;
   const float slope_value = load_element(slope_at);
-  const int k_row_end = BN - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + min_of(BM * i_tile
-      + BM, S);
   const int k_row_begin_end = BN - BN * ceil_div(min_of(BM * i_tile + BM, S), BN);
 
   // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
-  const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-      * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
+  const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
   #pragma unroll
   for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
     const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
     #pragma unroll
     for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
       const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0), k_at_
-          + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end
-          && k_row_at >= k_row_begin_end ? 16 : 0);
+      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
+          k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128,
+          ceil_div(min_of(BM * i_tile + BM, S), BN) > 0 && k_row_at >= k_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -5400,8 +5417,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     const int k_row_begin_end_2 = BN * 2 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN);
 
     // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
-    const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-        * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 256;
+    const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+        + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 256;
     #pragma unroll
     for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
       const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -5409,24 +5426,26 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
         const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
         cp_async_partial<16>(shared.k_tiles[0].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
-            k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at >= k_row_begin_end_2
-            ? 16 : 0);
+            k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128,
+            k_row_at >= k_row_begin_end_2 ? 16 : 0);
       }
     }
   }
+  const int v_row_end = BN - BN * ceil_div(min_of(BM * i_tile + BM, S), BN)
+      + min_of(BM * i_tile + BM, S);
 
   // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
   // -inf), v[b, h, j, :])
-  const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-      * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
+  const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
   #pragma unroll
   for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
     const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
     #pragma unroll
     for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
       const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0), v_at
-          + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0),
+          v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -5475,8 +5494,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
-              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt],
+              product[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -5519,9 +5539,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
         const int j_el = j_at + j_sub;
         const float s_4 = cap * tile[i_step][j_step][j_sub];
-        const float s_5 = s_4 + slope_value * (convert<float>(BN * ceil_div(min_of(BM * i_tile + BM,
-            S), BN) - BM * i_tile - i_first + j_first - BN) + convert<float>(i_first - i_at
-            + j_el - j_first));
+        const float s_5 = s_4 + slope_value * (convert<float>(BN
+            * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - i_first + j_first - BN)
+            + convert<float>(i_first - i_at + j_el - j_first));
         s_3[i_step][j_step][j_sub] = s_5;
       }
     }
@@ -5731,14 +5751,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   }
 
   // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
-  Vector<float, kWidthT2> state_2[kStepsI][kStepsT2];
+  Vector<float, kWidthT10> state_2[kStepsI][kStepsT10];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
       #pragma unroll
-      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-        state_2[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
+      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+        state_2[i_step][t10_step][t10_sub] = 0.0f * alpha[i_step];
       }
     }
   }
@@ -5753,8 +5773,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         : NAN;
   }
   const int j_tile_whole_from_end = max_of(max_of(ceil_div(-min_of(i_tile * 128 + 128, S), 128)
-      + ceil_div(min_of(i_tile * 128 + 128, S), 128), ceil_div(min_of(i_tile * 128 + 128, S),
-      128) - i_tile - 1), 0);
+      + ceil_div(min_of(i_tile * 128 + 128, S), 128),
+      ceil_div(min_of(i_tile * 128 + 128, S), 128) - i_tile - 1), 0);
   const int j_tile_whole_end = ceil_div(min_of(BM * i_tile + BM, S), BN) - 1;
 
   // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
@@ -5763,14 +5783,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN) - 1) {
-      const int k_row_begin_end_2 = BN * j_tile_next - BN * ceil_div(min_of(BM * i_tile + BM, S),
-          BN) + BN * 2;
+      const int k_row_begin_end_2 = BN * j_tile_next
+          - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + BN * 2;
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
-      const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h
-          * 128 - int64_t{BN} * j_tile_next * 128 + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM,
-          S), BN) * 128 - int64_t{BN} * 256;
+      const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          - int64_t{BN} * j_tile_next * 128 + int64_t{BN}
+          * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 256;
       #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -5786,14 +5806,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
     // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
-      const int v_row_end = BN * j_tile_next - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + BN
+      const int v_row_end_2 = BN * j_tile_next - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + BN
           + min_of(BM * i_tile + BM, S);
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      const bf16_t* const v_at_2 = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 - int64_t{BN}
-          * j_tile_next * 128 + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM, S), BN)
-          * 128 - int64_t{BN} * 128;
+      const bf16_t* const v_at_2 = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          - int64_t{BN} * j_tile_next * 128 + int64_t{BN}
+          * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -5802,7 +5822,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].beyond(v_row_lane, v_col_at,
               v_row_step * 16, 0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128,
-              v_row_at < v_row_end ? 16 : 0);
+              v_row_at < v_row_end_2 ? 16 : 0);
         }
       }
     }
@@ -5851,8 +5871,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -5882,8 +5903,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -5908,9 +5929,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -5948,9 +5969,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -5988,9 +6009,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6028,9 +6049,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6040,8 +6061,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -6074,9 +6095,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6114,9 +6135,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6154,9 +6175,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6194,9 +6215,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6206,8 +6227,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -6240,9 +6261,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6280,9 +6301,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6320,9 +6341,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6360,9 +6381,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6372,8 +6393,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -6406,9 +6427,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6446,9 +6467,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6486,9 +6507,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6526,9 +6547,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6538,8 +6559,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -6572,9 +6593,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6612,9 +6633,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6652,9 +6673,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6692,9 +6713,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6704,8 +6725,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -6738,9 +6759,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6778,9 +6799,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6818,9 +6839,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6858,9 +6879,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6870,8 +6891,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -6904,9 +6925,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6944,9 +6965,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6984,9 +7005,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7024,9 +7045,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7070,9 +7091,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7110,9 +7131,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7150,9 +7171,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7190,9 +7211,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7242,9 +7263,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
               const float s_5 = cap * tile_5[i_step][j_step][j_sub];
-              const float s_6 = s_5 + slope_value * (convert<float>(BN * ceil_div(min_of(BM * i_tile
-                  + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2)
-                  + convert<float>(i_first - i_at + j_el - j_first));
+              const float s_6 = s_5 + slope_value * (convert<float>(BN
+                  * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                  + j_first - BN * 2) + convert<float>(i_first - i_at + j_el - j_first));
               s_4[i_step][j_step][j_sub] = s_6;
             }
           }
@@ -7334,8 +7355,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          row_5[i_step] = fma(state_0[i_step], 1.4426950408889634f, 0.0f) + -fma(m_new,
-              1.4426950408889634f, 0.0f);
+          row_5[i_step] = fma(state_0[i_step], 1.4426950408889634f, 0.0f)
+              + -fma(m_new, 1.4426950408889634f, 0.0f);
         }
 
         // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
@@ -7453,10 +7474,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+          for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
             #pragma unroll
-            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha_2[i_step];
+            for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+              state_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub]
+                  * alpha_2[i_step];
             }
           }
         }
@@ -7519,8 +7541,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -7550,8 +7573,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -7575,12 +7598,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7617,12 +7641,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7659,12 +7684,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7701,12 +7727,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7716,8 +7743,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -7749,12 +7776,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7791,12 +7819,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7833,12 +7862,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7875,12 +7905,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7890,8 +7921,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -7923,12 +7954,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7965,12 +7997,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8007,12 +8040,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8049,12 +8083,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8064,8 +8099,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -8097,12 +8132,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8139,12 +8175,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8181,12 +8218,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8223,12 +8261,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8238,8 +8277,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -8271,12 +8310,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8313,12 +8353,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8355,12 +8396,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8397,12 +8439,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8412,8 +8455,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -8445,12 +8488,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8487,12 +8531,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8529,12 +8574,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8571,12 +8617,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8586,8 +8633,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -8619,12 +8666,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8661,12 +8709,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8703,12 +8752,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8745,12 +8795,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8793,12 +8844,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8835,12 +8887,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8877,12 +8930,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8919,12 +8973,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8974,9 +9029,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
               const float s_5 = cap * tile_5[i_step][j_step][j_sub];
-              const float s_6 = s_5 + slope_value * (convert<float>(BN * ceil_div(min_of(BM * i_tile
-                  + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2)
-                  + convert<float>(i_first - i_at + j_el - j_first));
+              const float s_6 = s_5 + slope_value * (convert<float>(BN
+                  * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                  + j_first - BN * 2) + convert<float>(i_first - i_at + j_el - j_first));
               s_4[i_step][j_step][j_sub] = s_6;
             }
           }
@@ -8994,9 +9049,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              tile_6[i_step][j_step][j_sub] = BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM
-                  * i_tile + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                  ? s_4[i_step][j_step][j_sub] : -INFINITY;
+              tile_6[i_step][j_step][j_sub] = BM * i_tile + BN * j_tile
+                  - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                  >= j_el - j_first ? s_4[i_step][j_step][j_sub] : -INFINITY;
             }
           }
         }
@@ -9071,8 +9126,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          row_5[i_step] = fma(state_0[i_step], 1.4426950408889634f, 0.0f) + -fma(m_new,
-              1.4426950408889634f, 0.0f);
+          row_5[i_step] = fma(state_0[i_step], 1.4426950408889634f, 0.0f)
+              + -fma(m_new, 1.4426950408889634f, 0.0f);
         }
 
         // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
@@ -9190,10 +9245,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+          for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
             #pragma unroll
-            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha_2[i_step];
+            for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+              state_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub]
+                  * alpha_2[i_step];
             }
           }
         }
@@ -9223,14 +9279,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  Vector<float, kWidthT2> product_2[kStepsI][kStepsT2];
+  Vector<float, kWidthT10> product_2[kStepsI][kStepsT10];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
       #pragma unroll
-      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-        product_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub];
+      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+        product_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub];
       }
     }
   }
@@ -9239,11 +9295,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
-      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-          * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+          carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
     }
-    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S),
-        BN) - 1, 0) % 2], 0, 0);
+    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S), BN)
+        - 1, 0) % 2], 0, 0);
 
     #pragma unroll
     for (int step = 0; step < 64; ++step) {
@@ -9254,20 +9310,22 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8], carried[2 * mt
-                + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1], carried[2 * mt
-                + 1][(k_next * 16) / 8 + 1]);
+            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8],
+                carried[2 * mt + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1],
+                carried[2 * mt + 1][(k_next * 16) / 8 + 1]);
           }
         }
-        load_b_transposed(b_operand[(step + 1) % 2], shared.v_tiles[max_of(ceil_div(min_of(BM
-            * i_tile + BM, S), BN) - 1, 0) % 2], nt_next * 8, k_next * 16);
+        load_b_transposed(b_operand[(step + 1) % 2],
+            shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S), BN) - 1, 0) % 2],
+            nt_next * 8, k_next * 16);
       }
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-              + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+              product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -9287,9 +9345,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   }
 
   // attention_variants.tile:33  o[b, h, i, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
-  Vector<bf16_t, kWidthT2> o_out[kStepsI][kStepsT2];
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
+  Vector<bf16_t, kWidthT10> o_out[kStepsI][kStepsT10];
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -9304,27 +9362,27 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
-      Vector<float, kWidthT2> o_out_wide;
+    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+      Vector<float, kWidthT10> o_out_wide;
       #pragma unroll
-      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-        const float state_2_2 = gt ? product_2[i_step][t2_step][t2_sub] : 0.0f;
-        o_out_wide[t2_sub] = state_2_2 * by_scale[i_step] * by_reciprocal[i_step];
+      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
+        const float state_2_2 = gt ? product_2[i_step][t10_step][t10_sub] : 0.0f;
+        o_out_wide[t10_sub] = state_2_2 * by_scale[i_step] * by_reciprocal[i_step];
       }
-      o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
+      o_out[i_step][t10_step] = convert_vector<bf16_t>(o_out_wide);
     }
   }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t2_line_step = 0; t2_line_step < kStepsT2Line; ++t2_line_step) {
-      const int t2_line_at = t2_line_first + t2_line_step * 32;
-      const Vector<bf16_t, kWidthT2Line> o_line = gather_quad(o_out[i_step][4 * t2_line_step],
-          o_out[i_step][4 * t2_line_step + 1], o_out[i_step][4 * t2_line_step + 2], o_out[i_step][4
-          * t2_line_step + 3]);
+    for (int t10_line_step = 0; t10_line_step < kStepsT10Line; ++t10_line_step) {
+      const int t10_line_at = t10_line_first + t10_line_step * 32;
+      const Vector<bf16_t, kWidthT10Line> o_line = gather_quad(o_out[i_step][4 * t10_line_step],
+          o_out[i_step][4 * t10_line_step + 1], o_out[i_step][4 * t10_line_step + 2],
+          o_out[i_step][4 * t10_line_step + 3]);
       if (i_at < q_row_end) {
-        store_whole(o_at + int64_t{i_at} * 128 + t2_line_at, o_line);
+        store_whole(o_at + int64_t{i_at} * 128 + t10_line_at, o_line);
       }
     }
   }
@@ -9343,8 +9401,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT2 = 16;
-  constexpr int kWidthT2 = 2;
+  constexpr int kStepsT8 = 16;
+  constexpr int kWidthT8 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -9367,7 +9425,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t2_first = thread % 4 * 2;
+  const int t8_first = thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -9382,8 +9440,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
   __syncthreads();  // q_tile is read before it is written again
   const int q_row_end = S - BM * i_tile;
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
@@ -9417,14 +9475,14 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     state_1[i_step] = 0.0f;
   }
-  Vector<float, kWidthT2> state_2[kStepsI][kStepsT2];
+  Vector<float, kWidthT8> state_2[kStepsI][kStepsT8];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
       #pragma unroll
-      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-        state_2[i_step][t2_step][t2_sub] = 0.0f;
+      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+        state_2[i_step][t8_step][t8_sub] = 0.0f;
       }
     }
   }
@@ -9436,8 +9494,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * stage * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -9454,8 +9512,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128;
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * stage * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -9483,8 +9541,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -9501,8 +9559,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -9580,8 +9638,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * (convert<float>(BN * j_tile - BM
-                * i_tile - i_first + j_first) + convert<float>(i_first - i_at + j_el - j_first));
+            const float s_3 = s_2 + slope_value * (convert<float>(BN * j_tile - BM * i_tile
+                - i_first + j_first) + convert<float>(i_first - i_at + j_el - j_first));
             s[i_step][j_step][j_sub] = s_3;
           }
         }
@@ -9678,10 +9736,10 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
           #pragma unroll
-          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-            state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha[i_step];
+          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
           }
         }
       }
@@ -9705,8 +9763,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -9791,8 +9849,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * (convert<float>(BN * j_tile - BM
-                * i_tile - i_first + j_first) + convert<float>(i_first - i_at + j_el - j_first));
+            const float s_3 = s_2 + slope_value * (convert<float>(BN * j_tile - BM * i_tile
+                - i_first + j_first) + convert<float>(i_first - i_at + j_el - j_first));
             s[i_step][j_step][j_sub] = s_3;
           }
         }
@@ -9810,8 +9868,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = BM * i_tile - BN * j_tile
-                + i_at - j_first >= j_el - j_first ? s[i_step][j_step][j_sub] : -INFINITY;
+            tile_2[i_step][j_step][j_sub] = BM * i_tile - BN * j_tile + i_at - j_first
+                >= j_el - j_first ? s[i_step][j_step][j_sub] : -INFINITY;
           }
         }
       }
@@ -9907,10 +9965,10 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
           #pragma unroll
-          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-            state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha[i_step];
+          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
           }
         }
       }
@@ -9936,8 +9994,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -9966,8 +10024,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   }
 
   // attention_variants.tile:33  o[b, h, i, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -9982,16 +10040,16 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
-      const int t2_at = t2_first + t2_step * 8;
+    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+      const int t8_at = t8_first + t8_step * 8;
       if (i_at < q_row_end) {
-        Vector<float, kWidthT2> o_out;
+        Vector<float, kWidthT8> o_out;
         #pragma unroll
-        for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-          o_out[t2_sub] = state_2[i_step][t2_step][t2_sub] * by_scale[i_step]
+        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+          o_out[t8_sub] = state_2[i_step][t8_step][t8_sub] * by_scale[i_step]
               * by_reciprocal[i_step];
         }
-        store_single(o_at + int64_t{i_at} * 128 + t2_at, convert_vector<bf16_t>(o_out));
+        store_single(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
       }
     }
   }
@@ -10042,9 +10100,9 @@ extern "C" cudaError_t soft_cap_alibi(const void* q, const void* k, const void* 
   if (!(scale > 0.0)) {
     return soft_cap_alibi_sentence.refuse("requires scale > 0.0", {{"scale", scale}});
   }
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 2147483647) {
-    return soft_cap_alibi_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"B",
-        B}, {"H", H}, {"S", S}});
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 2147483647) {
+    return soft_cap_alibi_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"B", B}, {"H", H}, {"S", S}});
   }
   const host_Argument arguments[] = {
     {"q", q, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
@@ -10055,22 +10113,25 @@ extern "C" cudaError_t soft_cap_alibi(const void* q, const void* k, const void* 
   };
   cudaError_t status = host_check_arguments(arguments, &soft_cap_alibi_sentence);
   if (status != cudaSuccess) return status;
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
         && host_is_aligned(o, 16)) {
-      status = host_launch(soft_cap_alibi_kernel, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
+      // BM = 128, BN = 128
+      status = host_launch(soft_cap_alibi_kernel, {host_times(int64_t{B} * H,
+          host_ceil_div(S, 128)), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), slope,
-          static_cast<bf16_t*>(o), B, H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B}
-          * H - 1, host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216,
-          (int64_t{S} + 127) / 128), 1)), 1)), 1)), scale, cap);
+          static_cast<bf16_t*>(o), B, H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B} * H
+          - 1, host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(216, host_ceil_div(S, 128)), 1)), 1)), 1)), scale, cap);
     } else {
-      status = host_launch(soft_cap_alibi_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
-          static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), slope,
-          static_cast<bf16_t*>(o), B, H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B}
-          * H - 1, host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216,
-          (int64_t{S} + 127) / 128), 1)), 1)), 1)), scale, cap);
+      // BM = 128, BN = 128: any addresses
+      status = host_launch(soft_cap_alibi_kernel_any,
+          {host_times(int64_t{B} * H, host_ceil_div(S, 128)), 256, 163840}, stream,
+          static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
+          static_cast<const bf16_t*>(v), slope, static_cast<bf16_t*>(o), B, H, S,
+          static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(216, host_ceil_div(S, 128)), 1)), 1)), 1)), scale, cap);
     }
   }
   return status;
@@ -10092,14 +10153,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT3 = 16;
-  constexpr int kWidthT3 = 2;
-  constexpr int kStepsT3Line = 4;
-  constexpr int kWidthT3Line = 8;
+  constexpr int kStepsT9 = 16;
+  constexpr int kWidthT9 = 2;
+  constexpr int kStepsT9Line = 4;
+  constexpr int kWidthT9Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
-  constexpr int kStepsT = 2;
+  constexpr int kStepsT5 = 2;
   constexpr int kStepsKRow = 8;
   constexpr int kThreadsKRow = 16;
   constexpr int kStepsQRow = 8;
@@ -10116,9 +10177,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int v_row_lane = thread / 16;
   const int q_row_lane = thread / 16;
   const int k_row_lane = thread / 16;
-  const int t_first = thread / 32 % 8 * 16 + thread / 4 % 8;
+  const int t5_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t3_line_first = thread % 4 * 8;
+  const int t9_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -10147,22 +10208,22 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int q_row_begin_end = max_of(0, BM * t_tile + lo) - BM * t_tile - lo;
 
   // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-  const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
-      * 128;
+  const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128
+      + int64_t{h} * 128;
   #pragma unroll
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0), q_at
-          + int64_t{H} * q_row_at * 128 + q_col_at, q_row_at < q_row_end
-          && q_row_at >= q_row_begin_end ? 16 : 0);
+      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0),
+          q_at + int64_t{H} * q_row_at * 128 + q_col_at,
+          q_row_at < q_row_end && q_row_at >= q_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
-  const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-      + BM, hi))) - lo;
+  const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo,
+      min_of(BM * t_tile + lo + BM, hi))) - lo;
   const int k_row_begin_end = max_of(0, lo) - lo;
   const bf16_t* const k_at_ = k + int64_t{H} * lo * 128 + int64_t{h} * 128;
   #pragma unroll
@@ -10171,9 +10232,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     #pragma unroll
     for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
       const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0), k_at_
-          + int64_t{H} * k_row_at * 128 + k_col_at, k_row_at < k_row_end
-          && k_row_at >= k_row_begin_end ? 16 : 0);
+      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
+          k_at_ + int64_t{H} * k_row_at * 128 + k_col_at,
+          k_row_at < k_row_end && k_row_at >= k_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -10181,13 +10242,13 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
   if (0 < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
       * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1) {
-    const int k_row_end_2 = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-        + lo + BM, hi))) - lo - BN;
+    const int k_row_end_2 = min_of(min_of(TOTAL, hi),
+        max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo - BN;
     const int k_row_begin_end_2 = max_of(0, lo) - lo - BN;
 
     // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-    const bf16_t* const k_at__2 = k + int64_t{H} * lo * 128 + int64_t{H} * BN * 128 + int64_t{h}
-        * 128;
+    const bf16_t* const k_at__2 = k + int64_t{H} * lo * 128 + int64_t{H} * BN * 128
+        + int64_t{h} * 128;
     #pragma unroll
     for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
       const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -10195,8 +10256,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
         const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
         cp_async_partial<16>(shared.k_tiles[0].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
-            k_at__2 + int64_t{H} * k_row_at * 128 + k_col_at, k_row_at < k_row_end_2
-            && k_row_at >= k_row_begin_end_2 ? 16 : 0);
+            k_at__2 + int64_t{H} * k_row_at * 128 + k_col_at,
+            k_row_at < k_row_end_2 && k_row_at >= k_row_begin_end_2 ? 16 : 0);
       }
     }
   }
@@ -10210,9 +10271,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     #pragma unroll
     for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
       const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0), v_at
-          + int64_t{H} * v_row_at * 128 + v_col_at, v_row_at < k_row_end
-          && v_row_at >= k_row_begin_end ? 16 : 0);
+      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0),
+          v_at + int64_t{H} * v_row_at * 128 + v_col_at,
+          v_row_at < k_row_end && v_row_at >= k_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -10222,14 +10283,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   __syncthreads();  // the tiles in front of the loop have landed
 
   // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-  Vector<float, kWidthJ> product[kStepsT][kStepsJ];
+  Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        product[t_step][j_step][j_sub] = 0.0f;
+        product[t5_step][j_step][j_sub] = 0.0f;
       }
     }
   }
@@ -10261,8 +10322,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
-              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt],
+              product[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -10273,35 +10335,36 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
   // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
   // -inf), v[j, h, :])
-  Vector<float, kWidthJ> tile[kStepsT][kStepsJ];
+  Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    const int t_at = t_first + t_step * 8;
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const int t5_at = t5_first + t5_step * 8;
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       const int j_at = j_first + j_step * 8;
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
         const int j_el = j_at + j_sub;
-        tile[t_step][j_step][j_sub] = j_el >= j_begin_end ? BM * t_tile - j_first
-            + t_at >= j_el - j_first ? product[t_step][j_step][j_sub] : -INFINITY : -INFINITY;
+        tile[t5_step][j_step][j_sub] = j_el >= j_begin_end
+            ? BM * t_tile - j_first + t5_at >= j_el - j_first ? product[t5_step][j_step][j_sub]
+            : -INFINITY : -INFINITY;
       }
     }
   }
 
   // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-  float max_tile[kStepsT];
+  float max_tile[kStepsT5];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    max_tile[t_step] = OpMax<float>::identity();
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    max_tile[t5_step] = OpMax<float>::identity();
   }
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        max_tile[t_step] = OpMax<float>::combine(max_tile[t_step], tile[t_step][j_step][j_sub]);
+        max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step], tile[t5_step][j_step][j_sub]);
       }
     }
   }
@@ -10310,58 +10373,58 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   // -inf), v[j, h, :])
   bool any_far = false;
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
     any_far = any_far || abs_of(m_new) >= far_from;
   }
   const bool rare = any_lane(any_far);
 
   // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    max_tile[t_step] = lane_reduce<OpMax<float>, 4>(max_tile[t_step]);
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    max_tile[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile[t5_step]);
   }
 
   // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-  float ref[kStepsT];
+  float ref[kStepsT5];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
     const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-    ref[t_step] = ref_2;
+    ref[t5_step] = ref_2;
   }
 
   // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
   // -inf), v[j, h, :])
-  Vector<float, kWidthJ> tile_2[kStepsT][kStepsJ];
+  Vector<float, kWidthJ> tile_2[kStepsT5][kStepsJ];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        tile_2[t_step][j_step][j_sub] = tile[t_step][j_step][j_sub];
+        tile_2[t5_step][j_step][j_sub] = tile[t5_step][j_step][j_sub];
       }
     }
   }
 
   // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-  float row[kStepsT];
+  float row[kStepsT5];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
-    row[t_step] = -fma(m_new, in_bits, 0.0f);
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
+    row[t5_step] = -fma(m_new, in_bits, 0.0f);
   }
-  float row_2[kStepsT];
+  float row_2[kStepsT5];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    row_2[t_step] = in_bits;
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    row_2[t5_step] = in_bits;
   }
-  float row_3[kStepsT];
+  float row_3[kStepsT5];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
-    row_3[t_step] = -fma(m_new, in_bits, 0.0f);
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
+    row_3[t5_step] = -fma(m_new, in_bits, 0.0f);
   }
 
   // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
@@ -10369,149 +10432,150 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   if (__builtin_expect(rare, 0)) {
     seldom();
     #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
       #pragma unroll
       for (int j_step = 0; j_step < kStepsJ; ++j_step) {
         #pragma unroll
         for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const bool far = abs_of(ref[t_step]) > far_from;
-          tile_2[t_step][j_step][j_sub] = far ? tile_2[t_step][j_step][j_sub] - ref[t_step]
-              : tile_2[t_step][j_step][j_sub];
+          const bool far = abs_of(ref[t5_step]) > far_from;
+          tile_2[t5_step][j_step][j_sub] = far ? tile_2[t5_step][j_step][j_sub] - ref[t5_step]
+              : tile_2[t5_step][j_step][j_sub];
         }
       }
     }
 
     // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
     #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      const bool far = abs_of(ref[t_step]) > far_from;
-      row[t_step] = -fma(far ? 0.0f : ref[t_step], in_bits, 0.0f);
+    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      const bool far = abs_of(ref[t5_step]) > far_from;
+      row[t5_step] = -fma(far ? 0.0f : ref[t5_step], in_bits, 0.0f);
     }
     #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      const bool far = abs_of(ref[t_step]) > far_from;
-      row_2[t_step] = far ? s_2 : in_bits;
+    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      const bool far = abs_of(ref[t5_step]) > far_from;
+      row_2[t5_step] = far ? s_2 : in_bits;
     }
     #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      const bool far = abs_of(ref[t_step]) > far_from;
-      row_3[t_step] = -fma(ref[t_step], far ? s_2 : in_bits, 0.0f);
+    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      const bool far = abs_of(ref[t5_step]) > far_from;
+      row_3[t5_step] = -fma(ref[t5_step], far ? s_2 : in_bits, 0.0f);
     }
   }
 
   // softmax.tile:19  alpha = exp(m - ref)
-  float tile_3[kStepsT];
+  float tile_3[kStepsT5];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    tile_3[t_step] = fma(-INFINITY, row_2[t_step], 0.0f) + row_3[t_step];
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    tile_3[t5_step] = fma(-INFINITY, row_2[t5_step], 0.0f) + row_3[t5_step];
   }
-  float alpha[kStepsT];
+  float alpha[kStepsT5];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    const float alpha_2 = exp2_fast(tile_3[t_step]);
-    alpha[t_step] = alpha_2;
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const float alpha_2 = exp2_fast(tile_3[t5_step]);
+    alpha[t5_step] = alpha_2;
   }
 
   // softmax.tile:18  p = exp(s - ref[:, None])
-  Vector<float, kWidthJ> p[kStepsT][kStepsJ];
+  Vector<float, kWidthJ> p[kStepsT5][kStepsJ];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        const float p_2 = exp2_fast(fma(tile_2[t_step][j_step][j_sub], in_bits, row[t_step]));
-        p[t_step][j_step][j_sub] = p_2;
+        const float p_2 = exp2_fast(fma(tile_2[t5_step][j_step][j_sub], in_bits, row[t5_step]));
+        p[t5_step][j_step][j_sub] = p_2;
       }
     }
   }
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  float sum_p[kStepsT];
+  float sum_p[kStepsT5];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    sum_p[t_step] = OpSum<float>::identity();
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    sum_p[t5_step] = OpSum<float>::identity();
   }
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        sum_p[t_step] += p[t_step][j_step][j_sub];
+        sum_p[t5_step] += p[t5_step][j_step][j_sub];
       }
     }
   }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  float state_0[kStepsT];
+  float state_0[kStepsT5];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
-    state_0[t_step] = m_new;
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
+    state_0[t5_step] = m_new;
   }
-  float state_1[kStepsT];
+  float state_1[kStepsT5];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    state_1[t_step] = 0.0f * alpha[t_step] + sum_p[t_step];
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    state_1[t5_step] = 0.0f * alpha[t5_step] + sum_p[t5_step];
   }
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  Vector<bf16_t, kWidthJ> carried[kStepsT][kStepsJ];
+  Vector<bf16_t, kWidthJ> carried[kStepsT5][kStepsJ];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       Vector<float, kWidthJ> carried_wide;
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        carried_wide[j_sub] = p[t_step][j_step][j_sub];
+        carried_wide[j_sub] = p[t5_step][j_step][j_sub];
       }
-      carried[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+      carried[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
     }
   }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  Vector<float, kWidthT3> state_2[kStepsT][kStepsT3];
+  Vector<float, kWidthT9> state_2[kStepsT5][kStepsT9];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     #pragma unroll
-    for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
+    for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
       #pragma unroll
-      for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
-        state_2[t_step][t3_step][t3_sub] = 0.0f * alpha[t_step];
+      for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
+        state_2[t5_step][t9_step][t9_sub] = 0.0f * alpha[t5_step];
       }
     }
   }
 
   // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-  float carried_2[kStepsT];
+  float carried_2[kStepsT5];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
     const bool near = abs_of(m_new) <= far_from;
-    carried_2[t_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
+    carried_2[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
   }
-  const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile
-      + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo
-      + BM, hi) - BM * t_tile - lo, 0)) - 1, floor_div(min_of(hi, max_of(lo + t_tile * 128,
-      min_of(hi, lo + t_tile * 128 + 128))) - lo, 128) - 1), floor_div(TOTAL - lo, 128) - 1),
-      min_of(1, max_of(0, lo + 1)) * 2147483647), t_tile - 1);
+  const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+      * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1,
+      floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi, lo + t_tile * 128 + 128))) - lo,
+      128) - 1), floor_div(TOTAL - lo, 128) - 1), min_of(1, max_of(0, lo + 1)) * 2147483647),
+      t_tile - 1);
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-      + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-      0)) - 1; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+      * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1; ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0)) - 1) {
-      const int k_row_end_2 = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * j_tile_next - lo - BN;
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+        min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+        * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1) {
+      const int k_row_end_2 = min_of(min_of(TOTAL, hi),
+          max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - BN * j_tile_next - lo - BN;
       const int k_row_begin_end_2 = max_of(0, lo) - BN * j_tile_next - lo - BN;
 
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
@@ -10531,11 +10595,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     }
 
     // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0))) {
-      const int v_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * j_tile_next - lo;
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+        min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+        * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0))) {
+      const int v_row_end = min_of(min_of(TOTAL, hi),
+          max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - BN * j_tile_next - lo;
       const int v_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
@@ -10559,14 +10623,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      Vector<float, kWidthJ> product_2[kStepsT][kStepsJ];
+      Vector<float, kWidthJ> product_2[kStepsT5][kStepsJ];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product_2[t_step][j_step][j_sub] = 0.0f;
+            product_2[t5_step][j_step][j_sub] = 0.0f;
           }
         }
       }
@@ -10598,8 +10662,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -10607,33 +10672,33 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[j, h, :])
-      Vector<float, kWidthJ> tile_4[kStepsT][kStepsJ];
+      Vector<float, kWidthJ> tile_4[kStepsT5][kStepsJ];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_4[t_step][j_step][j_sub] = product_2[t_step][j_step][j_sub];
+            tile_4[t5_step][j_step][j_sub] = product_2[t5_step][j_step][j_sub];
           }
         }
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p_2[kStepsT];
+      float sum_p_2[kStepsT5];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        sum_p_2[t_step] = OpSum<float>::identity();
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        sum_p_2[t5_step] = OpSum<float>::identity();
       }
-      Vector<bf16_t, kWidthJ> carried_next[kStepsT][kStepsJ];
+      Vector<bf16_t, kWidthJ> carried_next[kStepsT5][kStepsJ];
       OperandA a_operand[2][1];
       OperandB b_operand[2][2];
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -10648,18 +10713,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < 1; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10683,18 +10748,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < 1; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10718,18 +10783,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10753,25 +10818,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -10794,18 +10859,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 2; j_step < 3; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10829,18 +10894,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 2; j_step < 3; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10864,18 +10929,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10899,25 +10964,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -10940,18 +11005,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 4; j_step < 5; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10975,18 +11040,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 4; j_step < 5; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11010,18 +11075,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11045,25 +11110,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -11086,18 +11151,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 6; j_step < 7; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11121,18 +11186,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 6; j_step < 7; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11156,18 +11221,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11191,25 +11256,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -11232,18 +11297,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 8; j_step < 9; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11267,18 +11332,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 8; j_step < 9; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11302,18 +11367,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11337,25 +11402,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -11378,18 +11443,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 10; j_step < 11; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11413,18 +11478,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 10; j_step < 11; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11448,18 +11513,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11483,25 +11548,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -11524,18 +11589,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 12; j_step < 13; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11559,18 +11624,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 12; j_step < 13; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11594,18 +11659,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11629,18 +11694,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11670,18 +11735,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 14; j_step < 15; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11705,18 +11770,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 14; j_step < 15; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11740,18 +11805,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 15; j_step < 16; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11775,18 +11840,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 15; j_step < 16; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       #pragma unroll
@@ -11798,42 +11863,42 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          carried[t_step][j_step] = carried_next[t_step][j_step];
+          carried[t5_step][j_step] = carried_next[t5_step][j_step];
         }
       }
-      float merged[kStepsT];
+      float merged[kStepsT5];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        merged[t_step] = state_1[t_step] + sum_p_2[t_step];
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        merged[t5_step] = state_1[t5_step] + sum_p_2[t5_step];
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
       bool any_late = false;
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        const bool late = !(sum_p_2[t_step] < 256.0f);
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const bool late = !(sum_p_2[t5_step] < 256.0f);
         any_late = any_late || late;
       }
       if (__builtin_expect(any_lane(any_late), 0)) {
         seldom();
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float max_tile_2[kStepsT];
+        float max_tile_2[kStepsT5];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          max_tile_2[t_step] = OpMax<float>::identity();
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          max_tile_2[t5_step] = OpMax<float>::identity();
         }
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_tile_2[t_step] = OpMax<float>::combine(max_tile_2[t_step],
-                  tile_4[t_step][j_step][j_sub]);
+              max_tile_2[t5_step] = OpMax<float>::combine(max_tile_2[t5_step],
+                  tile_4[t5_step][j_step][j_sub]);
             }
           }
         }
@@ -11842,55 +11907,55 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         // s, -inf), v[j, h, :])
         bool any_far_2 = false;
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
           any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          max_tile_2[t_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[t_step]);
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          max_tile_2[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[t5_step]);
         }
 
         // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-        float ref_2[kStepsT];
+        float ref_2[kStepsT5];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
           const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
-          ref_2[t_step] = ref_3;
+          ref_2[t5_step] = ref_3;
         }
 
         // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
         // s, -inf), v[j, h, :])
-        Vector<float, kWidthJ> tile_5[kStepsT][kStepsJ];
+        Vector<float, kWidthJ> tile_5[kStepsT5][kStepsJ];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_5[t_step][j_step][j_sub] = tile_4[t_step][j_step][j_sub];
+              tile_5[t5_step][j_step][j_sub] = tile_4[t5_step][j_step][j_sub];
             }
           }
         }
 
         // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-        float row_4[kStepsT];
+        float row_4[kStepsT5];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
-          row_4[t_step] = -fma(m_new, in_bits, 0.0f);
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+          row_4[t5_step] = -fma(m_new, in_bits, 0.0f);
         }
 
         // softmax.tile:19  alpha = exp(m - ref)
-        float row_5[kStepsT];
+        float row_5[kStepsT5];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
-          row_5[t_step] = fma(state_0[t_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+          row_5[t5_step] = fma(state_0[t5_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
         }
 
         // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
@@ -11898,150 +11963,152 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         if (__builtin_expect(rare_2, 0)) {
           seldom();
           #pragma unroll
-          for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const bool far = abs_of(ref_2[t_step]) > far_from;
-                tile_5[t_step][j_step][j_sub] = far ? tile_5[t_step][j_step][j_sub] - ref_2[t_step]
-                    : tile_5[t_step][j_step][j_sub];
+                const bool far = abs_of(ref_2[t5_step]) > far_from;
+                tile_5[t5_step][j_step][j_sub] = far
+                    ? tile_5[t5_step][j_step][j_sub] - ref_2[t5_step]
+                    : tile_5[t5_step][j_step][j_sub];
               }
             }
           }
 
           // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
           #pragma unroll
-          for (int t_step = 0; t_step < kStepsT; ++t_step) {
-            const bool far = abs_of(ref_2[t_step]) > far_from;
-            row_4[t_step] = -fma(far ? 0.0f : ref_2[t_step], in_bits, 0.0f);
+          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+            const bool far = abs_of(ref_2[t5_step]) > far_from;
+            row_4[t5_step] = -fma(far ? 0.0f : ref_2[t5_step], in_bits, 0.0f);
           }
 
           // softmax.tile:19  alpha = exp(m - ref)
           #pragma unroll
-          for (int t_step = 0; t_step < kStepsT; ++t_step) {
-            const bool far = abs_of(ref_2[t_step]) > far_from;
+          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+            const bool far = abs_of(ref_2[t5_step]) > far_from;
             const float where = far ? s_2 : in_bits;
-            row_5[t_step] = fma(state_0[t_step], where, 0.0f) + -fma(ref_2[t_step], where, 0.0f);
+            row_5[t5_step] = fma(state_0[t5_step], where, 0.0f) + -fma(ref_2[t5_step], where, 0.0f);
           }
         }
-        float alpha_2[kStepsT];
+        float alpha_2[kStepsT5];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          const float alpha_3 = exp2_fast(row_5[t_step]);
-          alpha_2[t_step] = alpha_3;
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float alpha_3 = exp2_fast(row_5[t5_step]);
+          alpha_2[t5_step] = alpha_3;
         }
 
         // softmax.tile:18  p = exp(s - ref[:, None])
-        Vector<float, kWidthJ> p_2[kStepsT][kStepsJ];
+        Vector<float, kWidthJ> p_2[kStepsT5][kStepsJ];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(fma(tile_5[t_step][j_step][j_sub], in_bits,
-                  row_4[t_step]));
-              p_2[t_step][j_step][j_sub] = p_3;
+              const float p_3 = exp2_fast(fma(tile_5[t5_step][j_step][j_sub], in_bits,
+                  row_4[t5_step]));
+              p_2[t5_step][j_step][j_sub] = p_3;
             }
           }
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
-        float sum_p_3[kStepsT];
+        float sum_p_3[kStepsT5];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          sum_p_3[t_step] = OpSum<float>::identity();
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          sum_p_3[t5_step] = OpSum<float>::identity();
         }
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_3[t_step] += p_2[t_step][j_step][j_sub];
+              sum_p_3[t5_step] += p_2[t5_step][j_step][j_sub];
             }
           }
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float state_0_moved[kStepsT];
+        float state_0_moved[kStepsT5];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
-          state_0_moved[t_step] = m_new;
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+          state_0_moved[t5_step] = m_new;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
-        float merged_moved[kStepsT];
+        float merged_moved[kStepsT5];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          merged_moved[t_step] = state_1[t_step] * alpha_2[t_step] + sum_p_3[t_step];
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          merged_moved[t5_step] = state_1[t5_step] * alpha_2[t5_step] + sum_p_3[t5_step];
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float carried_2_moved[kStepsT];
+        float carried_2_moved[kStepsT5];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
           const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved[t_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
+          carried_2_moved[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
               : NAN;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              carried_wide[j_sub] = p_2[t_step][j_step][j_sub];
+              carried_wide[j_sub] = p_2[t5_step][j_step][j_sub];
             }
-            carried[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+            carried[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
           }
         }
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
           #pragma unroll
-          for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
+          for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
             #pragma unroll
-            for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
-              state_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub] * alpha_2[t_step];
+            for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
+              state_2[t5_step][t9_step][t9_sub] = state_2[t5_step][t9_step][t9_sub]
+                  * alpha_2[t5_step];
             }
           }
         }
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          state_0[t_step] = state_0_moved[t_step];
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          state_0[t5_step] = state_0_moved[t5_step];
         }
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          merged[t_step] = merged_moved[t_step];
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          merged[t5_step] = merged_moved[t5_step];
         }
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          carried_2[t_step] = carried_2_moved[t_step];
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          carried_2[t5_step] = carried_2_moved[t5_step];
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        state_1[t_step] = merged[t_step];
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        state_1[t5_step] = merged[t5_step];
       }
     } else {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      Vector<float, kWidthJ> product_2[kStepsT][kStepsJ];
+      Vector<float, kWidthJ> product_2[kStepsT5][kStepsJ];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product_2[t_step][j_step][j_sub] = 0.0f;
+            product_2[t5_step][j_step][j_sub] = 0.0f;
           }
         }
       }
@@ -12073,8 +12140,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -12083,38 +12151,38 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[j, h, :])
-      Vector<float, kWidthJ> tile_4[kStepsT][kStepsJ];
+      Vector<float, kWidthJ> tile_4[kStepsT5][kStepsJ];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        const int t_at = t_first + t_step * 8;
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const int t5_at = t5_first + t5_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_4[t_step][j_step][j_sub] = j_el >= j_begin_end_2 ? BM * t_tile - BN
-                * j_tile - j_first + t_at - BN >= j_el - j_first ? product_2[t_step][j_step][j_sub]
-                : -INFINITY : -INFINITY;
+            tile_4[t5_step][j_step][j_sub] = j_el >= j_begin_end_2
+                ? BM * t_tile - BN * j_tile - j_first + t5_at - BN >= j_el - j_first
+                ? product_2[t5_step][j_step][j_sub] : -INFINITY : -INFINITY;
           }
         }
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p_2[kStepsT];
+      float sum_p_2[kStepsT5];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        sum_p_2[t_step] = OpSum<float>::identity();
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        sum_p_2[t5_step] = OpSum<float>::identity();
       }
-      Vector<bf16_t, kWidthJ> carried_next[kStepsT][kStepsJ];
+      Vector<bf16_t, kWidthJ> carried_next[kStepsT5][kStepsJ];
       OperandA a_operand[2][1];
       OperandB b_operand[2][2];
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -12129,18 +12197,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < 1; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12164,18 +12232,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < 1; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12199,18 +12267,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12234,25 +12302,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -12275,18 +12343,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 2; j_step < 3; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12310,18 +12378,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 2; j_step < 3; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12345,18 +12413,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12380,25 +12448,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -12421,18 +12489,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 4; j_step < 5; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12456,18 +12524,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 4; j_step < 5; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12491,18 +12559,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12526,25 +12594,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -12567,18 +12635,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 6; j_step < 7; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12602,18 +12670,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 6; j_step < 7; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12637,18 +12705,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12672,25 +12740,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -12713,18 +12781,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 8; j_step < 9; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12748,18 +12816,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 8; j_step < 9; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12783,18 +12851,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12818,25 +12886,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -12859,18 +12927,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 10; j_step < 11; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12894,18 +12962,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 10; j_step < 11; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12929,18 +12997,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12964,25 +13032,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -13005,18 +13073,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 12; j_step < 13; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13040,18 +13108,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 12; j_step < 13; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13075,18 +13143,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13110,18 +13178,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13151,18 +13219,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 14; j_step < 15; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13186,18 +13254,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 14; j_step < 15; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13221,18 +13289,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < 1; ++t_step) {
+      for (int t5_step = 0; t5_step < 1; ++t5_step) {
         #pragma unroll
         for (int j_step = 15; j_step < 16; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13256,18 +13324,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 1; t_step < 2; ++t_step) {
+      for (int t5_step = 1; t5_step < 2; ++t5_step) {
         #pragma unroll
         for (int j_step = 15; j_step < 16; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
-                carried_2[t_step]));
-            sum_p_2[t_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
+                carried_2[t5_step]));
+            sum_p_2[t5_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       #pragma unroll
@@ -13279,42 +13347,42 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          carried[t_step][j_step] = carried_next[t_step][j_step];
+          carried[t5_step][j_step] = carried_next[t5_step][j_step];
         }
       }
-      float merged[kStepsT];
+      float merged[kStepsT5];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        merged[t_step] = state_1[t_step] + sum_p_2[t_step];
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        merged[t5_step] = state_1[t5_step] + sum_p_2[t5_step];
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
       bool any_late = false;
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        const bool late = !(sum_p_2[t_step] < 256.0f);
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const bool late = !(sum_p_2[t5_step] < 256.0f);
         any_late = any_late || late;
       }
       if (__builtin_expect(any_lane(any_late), 0)) {
         seldom();
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float max_tile_2[kStepsT];
+        float max_tile_2[kStepsT5];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          max_tile_2[t_step] = OpMax<float>::identity();
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          max_tile_2[t5_step] = OpMax<float>::identity();
         }
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_tile_2[t_step] = OpMax<float>::combine(max_tile_2[t_step],
-                  tile_4[t_step][j_step][j_sub]);
+              max_tile_2[t5_step] = OpMax<float>::combine(max_tile_2[t5_step],
+                  tile_4[t5_step][j_step][j_sub]);
             }
           }
         }
@@ -13323,55 +13391,55 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         // s, -inf), v[j, h, :])
         bool any_far_2 = false;
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
           any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          max_tile_2[t_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[t_step]);
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          max_tile_2[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[t5_step]);
         }
 
         // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-        float ref_2[kStepsT];
+        float ref_2[kStepsT5];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
           const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
-          ref_2[t_step] = ref_3;
+          ref_2[t5_step] = ref_3;
         }
 
         // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
         // s, -inf), v[j, h, :])
-        Vector<float, kWidthJ> tile_5[kStepsT][kStepsJ];
+        Vector<float, kWidthJ> tile_5[kStepsT5][kStepsJ];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_5[t_step][j_step][j_sub] = tile_4[t_step][j_step][j_sub];
+              tile_5[t5_step][j_step][j_sub] = tile_4[t5_step][j_step][j_sub];
             }
           }
         }
 
         // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-        float row_4[kStepsT];
+        float row_4[kStepsT5];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
-          row_4[t_step] = -fma(m_new, in_bits, 0.0f);
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+          row_4[t5_step] = -fma(m_new, in_bits, 0.0f);
         }
 
         // softmax.tile:19  alpha = exp(m - ref)
-        float row_5[kStepsT];
+        float row_5[kStepsT5];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
-          row_5[t_step] = fma(state_0[t_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+          row_5[t5_step] = fma(state_0[t5_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
         }
 
         // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
@@ -13379,139 +13447,141 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         if (__builtin_expect(rare_2, 0)) {
           seldom();
           #pragma unroll
-          for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const bool far = abs_of(ref_2[t_step]) > far_from;
-                tile_5[t_step][j_step][j_sub] = far ? tile_5[t_step][j_step][j_sub] - ref_2[t_step]
-                    : tile_5[t_step][j_step][j_sub];
+                const bool far = abs_of(ref_2[t5_step]) > far_from;
+                tile_5[t5_step][j_step][j_sub] = far
+                    ? tile_5[t5_step][j_step][j_sub] - ref_2[t5_step]
+                    : tile_5[t5_step][j_step][j_sub];
               }
             }
           }
 
           // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
           #pragma unroll
-          for (int t_step = 0; t_step < kStepsT; ++t_step) {
-            const bool far = abs_of(ref_2[t_step]) > far_from;
-            row_4[t_step] = -fma(far ? 0.0f : ref_2[t_step], in_bits, 0.0f);
+          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+            const bool far = abs_of(ref_2[t5_step]) > far_from;
+            row_4[t5_step] = -fma(far ? 0.0f : ref_2[t5_step], in_bits, 0.0f);
           }
 
           // softmax.tile:19  alpha = exp(m - ref)
           #pragma unroll
-          for (int t_step = 0; t_step < kStepsT; ++t_step) {
-            const bool far = abs_of(ref_2[t_step]) > far_from;
+          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+            const bool far = abs_of(ref_2[t5_step]) > far_from;
             const float where = far ? s_2 : in_bits;
-            row_5[t_step] = fma(state_0[t_step], where, 0.0f) + -fma(ref_2[t_step], where, 0.0f);
+            row_5[t5_step] = fma(state_0[t5_step], where, 0.0f) + -fma(ref_2[t5_step], where, 0.0f);
           }
         }
-        float alpha_2[kStepsT];
+        float alpha_2[kStepsT5];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          const float alpha_3 = exp2_fast(row_5[t_step]);
-          alpha_2[t_step] = alpha_3;
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float alpha_3 = exp2_fast(row_5[t5_step]);
+          alpha_2[t5_step] = alpha_3;
         }
 
         // softmax.tile:18  p = exp(s - ref[:, None])
-        Vector<float, kWidthJ> p_2[kStepsT][kStepsJ];
+        Vector<float, kWidthJ> p_2[kStepsT5][kStepsJ];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(fma(tile_5[t_step][j_step][j_sub], in_bits,
-                  row_4[t_step]));
-              p_2[t_step][j_step][j_sub] = p_3;
+              const float p_3 = exp2_fast(fma(tile_5[t5_step][j_step][j_sub], in_bits,
+                  row_4[t5_step]));
+              p_2[t5_step][j_step][j_sub] = p_3;
             }
           }
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
-        float sum_p_3[kStepsT];
+        float sum_p_3[kStepsT5];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          sum_p_3[t_step] = OpSum<float>::identity();
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          sum_p_3[t5_step] = OpSum<float>::identity();
         }
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_3[t_step] += p_2[t_step][j_step][j_sub];
+              sum_p_3[t5_step] += p_2[t5_step][j_step][j_sub];
             }
           }
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float state_0_moved[kStepsT];
+        float state_0_moved[kStepsT5];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
-          state_0_moved[t_step] = m_new;
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+          state_0_moved[t5_step] = m_new;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
-        float merged_moved[kStepsT];
+        float merged_moved[kStepsT5];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          merged_moved[t_step] = state_1[t_step] * alpha_2[t_step] + sum_p_3[t_step];
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          merged_moved[t5_step] = state_1[t5_step] * alpha_2[t5_step] + sum_p_3[t5_step];
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float carried_2_moved[kStepsT];
+        float carried_2_moved[kStepsT5];
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
           const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved[t_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
+          carried_2_moved[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
               : NAN;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              carried_wide[j_sub] = p_2[t_step][j_step][j_sub];
+              carried_wide[j_sub] = p_2[t5_step][j_step][j_sub];
             }
-            carried[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
+            carried[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
           }
         }
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
           #pragma unroll
-          for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
+          for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
             #pragma unroll
-            for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
-              state_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub] * alpha_2[t_step];
+            for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
+              state_2[t5_step][t9_step][t9_sub] = state_2[t5_step][t9_step][t9_sub]
+                  * alpha_2[t5_step];
             }
           }
         }
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          state_0[t_step] = state_0_moved[t_step];
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          state_0[t5_step] = state_0_moved[t5_step];
         }
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          merged[t_step] = merged_moved[t_step];
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          merged[t5_step] = merged_moved[t5_step];
         }
         #pragma unroll
-        for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          carried_2[t_step] = carried_2_moved[t_step];
+        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          carried_2[t5_step] = carried_2_moved[t5_step];
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        state_1[t_step] = merged[t_step];
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        state_1[t5_step] = merged[t5_step];
       }
     }
   }
@@ -13522,14 +13592,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  Vector<float, kWidthT3> product_2[kStepsT][kStepsT3];
+  Vector<float, kWidthT9> product_2[kStepsT5][kStepsT9];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     #pragma unroll
-    for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
+    for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
       #pragma unroll
-      for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
-        product_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub];
+      for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
+        product_2[t5_step][t9_step][t9_sub] = state_2[t5_step][t9_step][t9_sub];
       }
     }
   }
@@ -13538,12 +13608,13 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
-      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-          * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+          carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
     }
-    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(hi, max_of(BM * t_tile
-        + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile
-        + lo + BM, hi) - BM * t_tile - lo, 0)) - 1, 0) % 2], 0, 0);
+    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(hi,
+        max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+        * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1, 0) % 2],
+        0, 0);
 
     #pragma unroll
     for (int step = 0; step < 64; ++step) {
@@ -13554,86 +13625,90 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8], carried[2 * mt
-                + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1], carried[2 * mt
-                + 1][(k_next * 16) / 8 + 1]);
+            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8],
+                carried[2 * mt + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1],
+                carried[2 * mt + 1][(k_next * 16) / 8 + 1]);
           }
         }
-        load_b_transposed(b_operand[(step + 1) % 2], shared.v_tiles[max_of(ceil_div(min_of(hi,
-            max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1,
-            max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1, 0) % 2], nt_next
-            * 8, k_next * 16);
+        load_b_transposed(b_operand[(step + 1) % 2],
+            shared.v_tiles[max_of(ceil_div(min_of(hi,
+            max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+            * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1,
+            0) % 2], nt_next * 8, k_next * 16);
       }
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-              + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+              product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
   }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  const int size = ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-      hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0));
+  const int size = ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)))
+      - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0));
   const bool gt = size > 0;
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  float state_1_2[kStepsT];
+  float state_1_2[kStepsT5];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    const float state_1_3 = gt ? state_1[t_step] : 0.0f;
-    state_1_2[t_step] = lane_reduce<OpSum<float>, 4>(state_1_3);
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const float state_1_3 = gt ? state_1[t5_step] : 0.0f;
+    state_1_2[t5_step] = lane_reduce<OpSum<float>, 4>(state_1_3);
   }
 
   // attention_variants.tile:56  o[i, h, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
-      * 128;
-  const int t_end = hi - BM * t_tile - lo;
-  const int t_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo,
-      min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)), TOTAL - BM * t_tile - lo);
-  const int t_begin_end = min_of(-BM * t_tile - lo, BM * min_of(1, max_of(ceil_div(min_of(hi,
-      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
-  Vector<bf16_t, kWidthT3> o_out[kStepsT][kStepsT3];
-  float by_scale[kStepsT];
+  bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128
+      + int64_t{h} * 128;
+  const int t5_end = hi - BM * t_tile - lo;
+  const int t5_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)),
+      TOTAL - BM * t_tile - lo);
+  const int t5_begin_end = min_of(-BM * t_tile - lo,
+      BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+      min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
+  Vector<bf16_t, kWidthT9> o_out[kStepsT5][kStepsT9];
+  float by_scale[kStepsT5];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    by_scale[t_step] = divisor_scale(state_1_2[t_step] == 0.0f ? 1.0f : state_1_2[t_step]);
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    by_scale[t5_step] = divisor_scale(state_1_2[t5_step] == 0.0f ? 1.0f : state_1_2[t5_step]);
   }
-  float by_reciprocal[kStepsT];
+  float by_reciprocal[kStepsT5];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    by_reciprocal[t_step] = divisor_reciprocal(state_1_2[t_step] == 0.0f ? 1.0f
-        : state_1_2[t_step]);
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    by_reciprocal[t5_step] = divisor_reciprocal(state_1_2[t5_step] == 0.0f ? 1.0f
+        : state_1_2[t5_step]);
   }
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     #pragma unroll
-    for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
-      Vector<float, kWidthT3> o_out_wide;
+    for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
+      Vector<float, kWidthT9> o_out_wide;
       #pragma unroll
-      for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
-        const float state_2_2 = gt ? product_2[t_step][t3_step][t3_sub] : 0.0f;
-        o_out_wide[t3_sub] = state_2_2 * by_scale[t_step] * by_reciprocal[t_step];
+      for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
+        const float state_2_2 = gt ? product_2[t5_step][t9_step][t9_sub] : 0.0f;
+        o_out_wide[t9_sub] = state_2_2 * by_scale[t5_step] * by_reciprocal[t5_step];
       }
-      o_out[t_step][t3_step] = convert_vector<bf16_t>(o_out_wide);
+      o_out[t5_step][t9_step] = convert_vector<bf16_t>(o_out_wide);
     }
   }
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    const int t_at = t_first + t_step * 8;
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const int t5_at = t5_first + t5_step * 8;
     #pragma unroll
-    for (int t3_line_step = 0; t3_line_step < kStepsT3Line; ++t3_line_step) {
-      const int t3_line_at = t3_line_first + t3_line_step * 32;
-      const Vector<bf16_t, kWidthT3Line> o_line = gather_quad(o_out[t_step][4 * t3_line_step],
-          o_out[t_step][4 * t3_line_step + 1], o_out[t_step][4 * t3_line_step + 2], o_out[t_step][4
-          * t3_line_step + 3]);
-      if (t_at < q_row_end && t_at >= q_row_begin_end && t_at < t_end && t_at < t_end_2
-          && t_at >= t_begin_end) {
-        store_whole(o_at + int64_t{H} * t_at * 128 + t3_line_at, o_line);
+    for (int t9_line_step = 0; t9_line_step < kStepsT9Line; ++t9_line_step) {
+      const int t9_line_at = t9_line_first + t9_line_step * 32;
+      const Vector<bf16_t, kWidthT9Line> o_line = gather_quad(o_out[t5_step][4 * t9_line_step],
+          o_out[t5_step][4 * t9_line_step + 1], o_out[t5_step][4 * t9_line_step + 2],
+          o_out[t5_step][4 * t9_line_step + 3]);
+      if (t5_at < q_row_end && t5_at >= q_row_begin_end && t5_at < t5_end && t5_at < t5_end_2
+          && t5_at >= t5_begin_end) {
+        store_whole(o_at + int64_t{H} * t5_at * 128 + t9_line_at, o_line);
       }
     }
   }
@@ -13652,12 +13727,12 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT3 = 16;
-  constexpr int kWidthT3 = 2;
+  constexpr int kStepsT8 = 16;
+  constexpr int kWidthT8 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
-  constexpr int kStepsT = 2;
+  constexpr int kStepsT5 = 2;
   constexpr int kStepsKRow = 8;
   constexpr int kThreadsKRow = 16;
   constexpr int kStepsQRow = 8;
@@ -13674,9 +13749,9 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   const int v_row_lane = thread / 16;
   const int q_row_lane = thread / 16;
   const int k_row_lane = thread / 16;
-  const int t_first = thread / 32 % 8 * 16 + thread / 4 % 8;
+  const int t5_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t3_first = thread % 4 * 2;
+  const int t8_first = thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -13701,8 +13776,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   __syncthreads();  // q_tile is read before it is written again
   const int q_row_end = min_of(TOTAL, hi) - BM * t_tile - lo;
   const int q_row_begin_end = max_of(0, BM * t_tile + lo) - BM * t_tile - lo;
-  const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
-      * 128;
+  const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128
+      + int64_t{h} * 128;
   #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
@@ -13721,38 +13796,37 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   __syncthreads();  // q_tile is written before it is read
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  float state_0[kStepsT];
+  float state_0[kStepsT5];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    state_0[t_step] = -INFINITY;
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    state_0[t5_step] = -INFINITY;
   }
-  float state_1[kStepsT];
+  float state_1[kStepsT5];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    state_1[t_step] = 0.0f;
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    state_1[t5_step] = 0.0f;
   }
-  Vector<float, kWidthT3> state_2[kStepsT][kStepsT3];
+  Vector<float, kWidthT8> state_2[kStepsT5][kStepsT8];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     #pragma unroll
-    for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
+    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
       #pragma unroll
-      for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
-        state_2[t_step][t3_step][t3_sub] = 0.0f;
+      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+        state_2[t5_step][t8_step][t8_sub] = 0.0f;
       }
     }
   }
-  const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile
-      + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo
-      + BM, hi) - BM * t_tile - lo, 0)), floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi,
-      lo + t_tile * 128 + 128))) - lo, 128)), floor_div(TOTAL - lo, 128)), min_of(1, max_of(0, lo
-      + 1)) * 2147483647), t_tile);
+  const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+      * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)),
+      floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi, lo + t_tile * 128 + 128))) - lo,
+      128)), floor_div(TOTAL - lo, 128)), min_of(1, max_of(0, lo + 1)) * 2147483647), t_tile);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0))) {
-      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * stage - lo;
+    if (stage < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)))
+        - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0))) {
+      const int k_row_end = min_of(min_of(TOTAL, hi),
+          max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - BN * stage - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * stage - lo;
 
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
@@ -13794,17 +13868,17 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-      + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-      0)); ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+      * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0))) {
-      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * j_tile_next - lo;
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+        min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+        * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0))) {
+      const int k_row_end = min_of(min_of(TOTAL, hi),
+          max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - BN * j_tile_next - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
 
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
@@ -13847,14 +13921,14 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
     // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      Vector<float, kWidthJ> product[kStepsT][kStepsJ];
+      Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product[t_step][j_step][j_sub] = 0.0f;
+            product[t5_step][j_step][j_sub] = 0.0f;
           }
         }
       }
@@ -13883,113 +13957,114 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[j, h, :])
-      Vector<float, kWidthJ> tile[kStepsT][kStepsJ];
+      Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float s = product[t_step][j_step][j_sub] * scale;
-            tile[t_step][j_step][j_sub] = s;
+            const float s = product[t5_step][j_step][j_sub] * scale;
+            tile[t5_step][j_step][j_sub] = s;
           }
         }
       }
 
       // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-      float max_tile[kStepsT];
+      float max_tile[kStepsT5];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        max_tile[t_step] = OpMax<float>::identity();
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        max_tile[t5_step] = OpMax<float>::identity();
       }
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[t_step] = OpMax<float>::combine(max_tile[t_step], tile[t_step][j_step][j_sub]);
+            max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
+                tile[t5_step][j_step][j_sub]);
           }
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        max_tile[t_step] = lane_reduce<OpMax<float>, 4>(max_tile[t_step]);
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        max_tile[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile[t5_step]);
       }
 
       // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-      float ref[kStepsT];
+      float ref[kStepsT5];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        const float m_new = max_nan(state_0[t_step], max_tile[t_step]);
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
         const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-        ref[t_step] = ref_2;
+        ref[t5_step] = ref_2;
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
-      Vector<float, kWidthJ> p[kStepsT][kStepsJ];
+      Vector<float, kWidthJ> p[kStepsT5][kStepsJ];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile[t_step][j_step][j_sub] - ref[t_step]);
-            p[t_step][j_step][j_sub] = p_2;
+            const float p_2 = exp_fast(tile[t5_step][j_step][j_sub] - ref[t5_step]);
+            p[t5_step][j_step][j_sub] = p_2;
           }
         }
       }
 
       // softmax.tile:19  alpha = exp(m - ref)
-      float alpha[kStepsT];
+      float alpha[kStepsT5];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        const float alpha_2 = exp_fast(state_0[t_step] - ref[t_step]);
-        alpha[t_step] = alpha_2;
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const float alpha_2 = exp_fast(state_0[t5_step] - ref[t5_step]);
+        alpha[t5_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p[kStepsT];
+      float sum_p[kStepsT5];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        sum_p[t_step] = OpSum<float>::identity();
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        sum_p[t5_step] = OpSum<float>::identity();
       }
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[t_step] += p[t_step][j_step][j_sub];
+            sum_p[t5_step] += p[t5_step][j_step][j_sub];
           }
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        sum_p[t_step] = lane_reduce<OpSum<float>, 4>(sum_p[t_step]);
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        sum_p[t5_step] = lane_reduce<OpSum<float>, 4>(sum_p[t5_step]);
       }
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
-        for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
           #pragma unroll
-          for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
-            state_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub] * alpha[t_step];
+          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+            state_2[t5_step][t8_step][t8_sub] = state_2[t5_step][t8_step][t8_sub] * alpha[t5_step];
           }
         }
       }
-      Vector<bf16_t, kWidthJ> left[kStepsT][kStepsJ];
+      Vector<bf16_t, kWidthJ> left[kStepsT5][kStepsJ];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[t_step][j_step][j_sub];
+            left_wide[j_sub] = p[t5_step][j_step][j_sub];
           }
-          left[t_step][j_step] = convert_vector<bf16_t>(left_wide);
+          left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
       }
       {
@@ -13999,8 +14074,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -14017,24 +14092,24 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        const float m_new = max_nan(state_0[t_step], max_tile[t_step]);
-        state_0[t_step] = m_new;
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
+        state_0[t5_step] = m_new;
       }
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        state_1[t_step] = state_1[t_step] * alpha[t_step] + sum_p[t_step];
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
       }
     } else {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      Vector<float, kWidthJ> product[kStepsT][kStepsJ];
+      Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product[t_step][j_step][j_sub] = 0.0f;
+            product[t5_step][j_step][j_sub] = 0.0f;
           }
         }
       }
@@ -14063,36 +14138,36 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[j, h, :])
-      Vector<float, kWidthJ> tile[kStepsT][kStepsJ];
+      Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        const int t_at = t_first + t_step * 8;
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const int t5_at = t5_first + t5_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float s = product[t_step][j_step][j_sub] * scale;
-            tile[t_step][j_step][j_sub] = BM * t_tile - BN * j_tile - j_first
-                + t_at >= j_el - j_first ? s : -INFINITY;
+            const float s = product[t5_step][j_step][j_sub] * scale;
+            tile[t5_step][j_step][j_sub] = BM * t_tile - BN * j_tile - j_first + t5_at
+                >= j_el - j_first ? s : -INFINITY;
           }
         }
       }
 
       // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-      float max_tile[kStepsT];
+      float max_tile[kStepsT5];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        max_tile[t_step] = OpMax<float>::identity();
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        max_tile[t5_step] = OpMax<float>::identity();
       }
       const int j_end = TOTAL - BN * j_tile - lo;
       const int j_end_2 = hi - BN * j_tile - lo;
-      const int j_end_3 = max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)) - BN
-          * j_tile - lo;
+      const int j_end_3 = max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)) - BN * j_tile
+          - lo;
       const int j_begin_end = -BN * j_tile - lo;
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           const int j_at = j_first + j_step * 8;
@@ -14100,57 +14175,57 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
-              max_tile[t_step] = OpMax<float>::combine(max_tile[t_step],
-                  tile[t_step][j_step][j_sub]);
+              max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
+                  tile[t5_step][j_step][j_sub]);
             }
           }
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        max_tile[t_step] = lane_reduce<OpMax<float>, 4>(max_tile[t_step]);
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        max_tile[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile[t5_step]);
       }
 
       // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-      float ref[kStepsT];
+      float ref[kStepsT5];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        const float m_new = max_nan(state_0[t_step], max_tile[t_step]);
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
         const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-        ref[t_step] = ref_2;
+        ref[t5_step] = ref_2;
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
-      Vector<float, kWidthJ> p[kStepsT][kStepsJ];
+      Vector<float, kWidthJ> p[kStepsT5][kStepsJ];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile[t_step][j_step][j_sub] - ref[t_step]);
-            p[t_step][j_step][j_sub] = p_2;
+            const float p_2 = exp_fast(tile[t5_step][j_step][j_sub] - ref[t5_step]);
+            p[t5_step][j_step][j_sub] = p_2;
           }
         }
       }
 
       // softmax.tile:19  alpha = exp(m - ref)
-      float alpha[kStepsT];
+      float alpha[kStepsT5];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        const float alpha_2 = exp_fast(state_0[t_step] - ref[t_step]);
-        alpha[t_step] = alpha_2;
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const float alpha_2 = exp_fast(state_0[t5_step] - ref[t5_step]);
+        alpha[t5_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p[kStepsT];
+      float sum_p[kStepsT5];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        sum_p[t_step] = OpSum<float>::identity();
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        sum_p[t5_step] = OpSum<float>::identity();
       }
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           const int j_at = j_first + j_step * 8;
@@ -14158,28 +14233,28 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
-              sum_p[t_step] += p[t_step][j_step][j_sub];
+              sum_p[t5_step] += p[t5_step][j_step][j_sub];
             }
           }
         }
       }
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        sum_p[t_step] = lane_reduce<OpSum<float>, 4>(sum_p[t_step]);
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        sum_p[t5_step] = lane_reduce<OpSum<float>, 4>(sum_p[t5_step]);
       }
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
-        for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
+        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
           #pragma unroll
-          for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
-            state_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub] * alpha[t_step];
+          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+            state_2[t5_step][t8_step][t8_sub] = state_2[t5_step][t8_step][t8_sub] * alpha[t5_step];
           }
         }
       }
-      Vector<bf16_t, kWidthJ> left[kStepsT][kStepsJ];
+      Vector<bf16_t, kWidthJ> left[kStepsT5][kStepsJ];
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           const int j_at = j_first + j_step * 8;
@@ -14188,9 +14263,9 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             left_wide[j_sub] = j_el < j_end && j_el < j_end_2 && j_el < j_end_3
-                && j_el >= j_begin_end ? p[t_step][j_step][j_sub] : 0.0f;
+                && j_el >= j_begin_end ? p[t5_step][j_step][j_sub] : 0.0f;
           }
-          left[t_step][j_step] = convert_vector<bf16_t>(left_wide);
+          left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
       }
       {
@@ -14200,8 +14275,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -14218,50 +14293,52 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        const float m_new = max_nan(state_0[t_step], max_tile[t_step]);
-        state_0[t_step] = m_new;
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
+        state_0[t5_step] = m_new;
       }
       #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        state_1[t_step] = state_1[t_step] * alpha[t_step] + sum_p[t_step];
+      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
       }
     }
   }
 
   // attention_variants.tile:56  o[i, h, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
-      * 128;
-  const int t_end = hi - BM * t_tile - lo;
-  const int t_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo,
-      min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)), TOTAL - BM * t_tile - lo);
-  const int t_begin_end = min_of(-BM * t_tile - lo, BM * min_of(1, max_of(ceil_div(min_of(hi,
-      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
-  float by_scale[kStepsT];
+  bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128
+      + int64_t{h} * 128;
+  const int t5_end = hi - BM * t_tile - lo;
+  const int t5_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)),
+      TOTAL - BM * t_tile - lo);
+  const int t5_begin_end = min_of(-BM * t_tile - lo,
+      BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+      min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
+  float by_scale[kStepsT5];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    by_scale[t_step] = divisor_scale(state_1[t_step] == 0.0f ? 1.0f : state_1[t_step]);
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    by_scale[t5_step] = divisor_scale(state_1[t5_step] == 0.0f ? 1.0f : state_1[t5_step]);
   }
-  float by_reciprocal[kStepsT];
+  float by_reciprocal[kStepsT5];
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    by_reciprocal[t_step] = divisor_reciprocal(state_1[t_step] == 0.0f ? 1.0f : state_1[t_step]);
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    by_reciprocal[t5_step] = divisor_reciprocal(state_1[t5_step] == 0.0f ? 1.0f : state_1[t5_step]);
   }
   #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    const int t_at = t_first + t_step * 8;
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const int t5_at = t5_first + t5_step * 8;
     #pragma unroll
-    for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
-      const int t3_at = t3_first + t3_step * 8;
-      if (t_at < q_row_end && t_at >= q_row_begin_end && t_at < t_end && t_at < t_end_2
-          && t_at >= t_begin_end) {
-        Vector<float, kWidthT3> o_out;
+    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+      const int t8_at = t8_first + t8_step * 8;
+      if (t5_at < q_row_end && t5_at >= q_row_begin_end && t5_at < t5_end && t5_at < t5_end_2
+          && t5_at >= t5_begin_end) {
+        Vector<float, kWidthT8> o_out;
         #pragma unroll
-        for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
-          o_out[t3_sub] = state_2[t_step][t3_step][t3_sub] * by_scale[t_step]
-              * by_reciprocal[t_step];
+        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
+          o_out[t8_sub] = state_2[t5_step][t8_step][t8_sub] * by_scale[t5_step]
+              * by_reciprocal[t5_step];
         }
-        store_single(o_at + int64_t{H} * t_at * 128 + t3_at, convert_vector<bf16_t>(o_out));
+        store_single(o_at + int64_t{H} * t5_at * 128 + t8_at, convert_vector<bf16_t>(o_out));
       }
     }
   }
@@ -14314,8 +14391,8 @@ extern "C" cudaError_t packed(const void* q, const void* k, const void* v, const
   }
   if (host_plus(host_times(int64_t{H} * NSEQ1, host_floor_div(int64_t{longest} + 127, 128)),
       -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))) > 2147483647) {
-    return packed_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"H", H},
-        {"NSEQ1", NSEQ1}, {"longest", longest}});
+    return packed_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"H", H}, {"NSEQ1", NSEQ1}, {"longest", longest}});
   }
   const host_Argument arguments[] = {
     {"q", q, host_times(int64_t{H} * TOTAL, 256), 2, false},
@@ -14330,23 +14407,27 @@ extern "C" cudaError_t packed(const void* q, const void* k, const void* v, const
       -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
         && host_is_aligned(o, 16)) {
+      // BM = 128, BN = 128
       status = host_launch(packed_kernel, {host_plus(host_times(int64_t{H} * NSEQ1,
-          host_floor_div(int64_t{longest} + 127, 128)), -(int64_t{H}
-          * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
+          host_floor_div(int64_t{longest} + 127, 128)),
+          -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
           static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
           static_cast<const bf16_t*>(v), starts, static_cast<bf16_t*>(o), TOTAL, H, NSEQ1,
           static_cast<int>(host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
-          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1, host_plus(host_floor_div(216,
-          host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)), longest, scale);
+          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
+          host_plus(host_floor_div(216, host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)),
+          longest, scale);
     } else {
+      // BM = 128, BN = 128: any addresses
       status = host_launch(packed_kernel_any, {host_plus(host_times(int64_t{H} * NSEQ1,
-          host_floor_div(int64_t{longest} + 127, 128)), -(int64_t{H}
-          * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
+          host_floor_div(int64_t{longest} + 127, 128)),
+          -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
           static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
           static_cast<const bf16_t*>(v), starts, static_cast<bf16_t*>(o), TOTAL, H, NSEQ1,
           static_cast<int>(host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
-          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1, host_plus(host_floor_div(216,
-          host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)), longest, scale);
+          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
+          host_plus(host_floor_div(216, host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)),
+          longest, scale);
     }
   }
   return status;
