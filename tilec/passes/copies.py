@@ -32,17 +32,22 @@ from tilec.ir.launch import (
 from tilec.ir.requirements import INSTANCE_LIMIT
 from tilec.ir.symbolic import Sym, Var, ceildiv, sym_max, sym_min
 from tilec.ir.tensor_maps import ALIGNMENT
+from tilec.passes.block_tables import BlockTable, Skipping
 from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel
 from tilec.passes.computed import ComputedCopy
 from tilec.passes.lower.names import Names, Spelling
 from tilec.passes.turning import TurnedCopy, turning
-from tilec.passes.uses import Definitions
+from tilec.passes.uses import Definitions, all_ops
 from tilec.passes.windows import SHIFTED_ACCESS
-from tilec.targets.rates import RATES, copy_cost
+from tilec.targets.rates import MEMORY_SHARE, RATES, copy_cost, dram_bytes, launch_clocks
 from tilec.targets.table import Target
 
 THREADS = 128
+TABLE_SHARE = 1 / 8
+"""How much of the products' time tables may take that say which trips have no effect: they may say that all have one."""
+TABLE_ISSUE = 0.5
+"""How much of its rate of operations a multiprocessor reaches in such a table."""
 VECTORS = 4
 """Of a thread: as many have loads under way at once."""
 
@@ -195,6 +200,41 @@ def plan_turned(
 ) -> Copies | None:
     """Those that are turned or computed alone; None as in `plan_copies`."""
     return _priced(program, nest, turned, dots, target)
+
+
+def plan_tables(program: t.Program, tables: Skipping, target: Target) -> Copies | None:
+    """Tables of blocks that say which trips have no effect; None where nothing is known of the target's rates, or what they ask takes too much of
+    the work that they may save."""
+    assert tables.before is not None
+    facts, rates = Facts.of(program), RATES[target.arch]
+    memory = dram_bytes(target.arch)
+    dots = [op for op in all_ops(tables.before.body) if isinstance(op, t.Dot)]
+    bits = max(op.a.type.dtype.bits for op in dots)
+    if memory is None or bits not in rates.tensor or not rates.warpgroup_share:
+        return None
+    work = _work(tables.before, dots, facts, True)
+    if work is None:
+        # as often as memory says that there is something to do
+        return Copies(tables.copies, Sym.of(0), Sym.of(0))
+    trips, macs = work
+    trip = TABLE_SHARE * macs / (rates.tensor[bits] * rates.warpgroup_share)
+    """clocks that tables may take for each"""
+    cost = Sym.of(0)
+    for table in tables.copies:
+        assert isinstance(table, BlockTable)
+        asked = table.operations / (rates.fma * TABLE_ISSUE)
+        read = table.read_bits / 8 / (memory * MEMORY_SHARE)
+        block = max(asked, read) * table.scanned
+        launch = ceil(launch_clocks(target.arch) / block)
+        if block > trip and not _shared(table, tables.before):
+            return None
+        cost = cost + (table.blocks + launch) * ceil(block * 16) // max(1, int(trip * 16))
+    return Copies(tables.copies, cost, trips)
+
+
+def _shared(table: BlockTable, nest: t.Nest) -> bool:
+    """Whether a block of a table is asked about by several instances."""
+    return any(axis.index not in table.axes for axis in nest.grid)
 
 
 def _priced(

@@ -1,16 +1,17 @@
 """The variants of a nest in the form of warpgroups: as it is, or with operands that lie across copied, or computed ones
-computed, first."""
+computed, first; in front of it, where masks empty blocks, one that skips those."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
-from tilec.passes import computed, skip_dead, turning, warp_fit
+from tilec.passes import block_tables, computed, skip_dead, turning, warp_fit
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes, classify
@@ -93,7 +94,24 @@ def _asked(
         shown.append(("computed", replace(made.program, nests=(made.nest,))))
         forms, other = as_it_stands(made.program, made.nest, target, candidate, made, shown)
         reason = other if not forms else ""
+    tables = _tables(program, nest, target, candidate) if take_all(forms) else None
+    if tables is not None:
+        shown.append(("block_tables", replace(tables.program, nests=(tables.nest,))))
+        skipping, _ = as_it_stands(tables.program, tables.nest, target, candidate, tables, shown)
+        forms = [*skipping, *forms]
     return forms, reason, shown
+
+
+def _tables(
+    program: t.Program, nest: t.Nest, target: Target, candidate: Candidate
+) -> block_tables.Skipping | None:
+    """The nest whose loops skip trips by tables of blocks, made by nests that take tensors at any address where a block reads rows alone."""
+    found, _ = block_tables.skipping(program, nest)
+    if found is None:
+        return None
+    copies = [_own_form(copy, target, candidate, not copy.read_bits) for copy in found.copies]
+    known = [copy for copy in copies if copy is not None]
+    return replace(found, copies=tuple(known)) if len(known) == len(copies) else None
 
 
 def _ahead(
@@ -103,17 +121,27 @@ def _ahead(
     found = computed.ahead(program, nest)
     if found is None:
         return None
+    copies = [_own_form(copy, target, candidate) for copy in found.copies]
+    known = [copy for copy in copies if copy is not None]
+    return replace(found, copies=tuple(known)) if len(known) == len(copies) else None
+
+
+Ahead = TypeVar("Ahead", bound=computed.ComputedCopy)
+
+
+def _own_form(
+    copy: Ahead, target: Target, candidate: Candidate, anywhere: bool = False
+) -> Ahead | None:
+    """What is computed ahead with its nest's fastest variant, or `anywhere` with the one for all addresses; None where it has none."""
     own = replace(candidate, warps=None, stages=None)
-    copies = []
-    for copy in found.copies:
-        (rows,) = copy.program.nests
-        try:
-            (planned, variant), *_ = warp_fit.variants(copy.program, rows, target, own, False)
-        except TileError:
-            return None
-        form = Form(copy.program, planned.nest, planned.axes, planned.placement, variant)
-        copies.append(replace(copy, form=form))
-    return replace(found, copies=tuple(copies))
+    (rows,) = copy.program.nests
+    try:
+        found = warp_fit.variants(copy.program, rows, target, own, False)
+    except TileError:
+        return None
+    planned, variant = found[-1 if anywhere else 0]
+    form = Form(copy.program, planned.nest, planned.axes, planned.placement, variant)
+    return replace(copy, form=form)
 
 
 def as_it_stands(
@@ -135,7 +163,8 @@ def as_it_stands(
     try:
         nest, axes = classify(program, scheduled.nest)
         placement = place(nest)
-        chained = (8, 16) if turned is not None else (16,)
+        copied = turned is not None and not isinstance(turned, block_tables.Skipping)
+        chained = (8, 16) if copied else (16,)
         products = plan_products(
             nest, axes, target, candidate.warps, "auto", scheduled.origin, chained, ANY_NUMBER
         )
