@@ -41,7 +41,8 @@ MADE = (
 
 @dataclass(frozen=True)
 class BlockTable(ComputedCopy):
-    """A bool for each block of a tile. `scanned`: elements of a block; `operations`, `read_bits`: what one of them takes."""
+    """A bool for each block of a tile. `scanned`: elements of a block; `operations`, `read_bits`: what one of them takes, of tiles
+    that memory has."""
 
     axes: tuple[Var, ...] = ()
     """of the nest and its loop, whose trips the table's dimensions count"""
@@ -234,12 +235,13 @@ class _Making:
             nests=(t.Nest(grid, t.Block(tuple(ops)), value.span),),
         )
         whole = [op for op in chain if _elements(op.out) == _elements(value)]
+        tiles = [op.out for op in whole if isinstance(op, t.Load) and op.out.type.rank > 1]
         return BlockTable(
             tensor, temp, BOOL, dims, program,
             axes=axes,
             scanned=_elements(value),
             operations=1 + sum(isinstance(op, t.Elementwise) for op in whole) + 2 * finite,
-            read_bits=sum(op.out.type.dtype.bits for op in whole if isinstance(op, t.Load)),
+            read_bits=sum(tile.type.dtype.bits for tile in tiles),
         )  # fmt: skip
 
     def _answer(self, value: t.Value, finite: bool) -> list[t.Op]:
