@@ -23,9 +23,9 @@ from typing import Any
 
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, F32, F64
-from tilec.ir.facts import Facts
+from tilec.ir.facts import Facts, split_extreme
 from tilec.ir.filters import filter_of
-from tilec.ir.symbolic import Apply, Sym, Var, sym_max, sym_min
+from tilec.ir.symbolic import Apply, Sym, Var, ceildiv, sym_max, sym_min
 from tilec.ir.walking import syms_of, variable_of
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.computed import Computed, ComputedCopy
@@ -44,8 +44,8 @@ class BlockTable(ComputedCopy):
     """A bool for each block of a tile. `scanned`: elements of a block; `operations`, `read_bits`: what one of them takes, of tiles
     that memory has."""
 
-    axes: tuple[Var, ...] = ()
-    """of the nest and its loop, whose trips the table's dimensions count"""
+    entry: tuple[Sym, ...] = ()
+    """where a trip of an instance finds its own"""
     scanned: int = 0
     operations: int = 0
     read_bits: int = 0
@@ -143,7 +143,7 @@ class _Making:
         answer: t.Value | None = None
         for word, tables in (("and", seen), ("or", wild)):
             for table in tables:
-                terms = tuple(t.AtScalar(self._entry(table, var)) for var in table.axes)
+                terms = tuple(map(t.AtScalar, table.entry))
                 load = t.Load(t.Access(table.temp, terms), outs=(self._bool(),), span=loop.span)
                 ops.append(load)
                 if answer is not None:
@@ -170,10 +170,6 @@ class _Making:
         self.numbers.next += 1
         return t.Value(self.numbers.next - 1, type_)
 
-    @staticmethod
-    def _entry(table: BlockTable, var: Var) -> Sym:
-        return Sym.of(var)
-
     # ---- tables
 
     def _chain(self, value: t.Value) -> list[t.Op] | None:
@@ -198,8 +194,9 @@ class _Making:
         chain = self._chain(value)
         if chain is None:
             raise NotIdle("what is multiplied by zeros is computed from more than tensors")
-        chain, values = _loosened(chain)
+        chain, values = _loosened(self.program, chain)
         value = values.get(value.id, value)
+        chain = _read_by(value, chain)
         used = {v for op in chain for v in _variables(op) if v.kind == "trip"}
         trips = {axis.index: axis.trips for axis in self.nest.grid}
         most = _bound(loop.trips, trips, True)
@@ -209,13 +206,21 @@ class _Making:
         steps = {axis.index: axis.step for axis in self.nest.grid}
         names = {axis.index: axis.name for axis in self.nest.grid} | {loop.index: loop.name}
         trips[loop.index] = most
-        axes = tuple(var for var in trips if var in used)
-        news = {}
-        for var in axes:
-            news[var] = Var(var.name, "trip", self.numbers.next)
+        entry: list[Sym] = []
+        dims: list[Sym] = []
+        grid: list[t.GridAxis] = []
+        replaced: dict[Sym, Sym] = {}
+        news: dict[Var, Sym] = {}
+        for var in (var for var in trips if var in used):
+            at, count = _coarser(var, trips[var], chain)
+            new = Var(var.name, "trip", self.numbers.next)
             self.numbers.next += 1
-        grid = tuple(t.GridAxis(names[v], news[v], trips[v], steps.get(v)) for v in axes)
-        cloner = Cloner(self.numbers, {}, {v: Sym.of(x) for v, x in news.items()}, {})
+            replaced[at], news[var] = Sym.of(new), Sym.of(new)
+            step = steps.get(var) if at == Sym.of(var) else None
+            grid.append(t.GridAxis(names[var], new, count, step))
+            entry.append(at)
+            dims.append(count)
+        cloner = _Elsewhere(self.numbers, news, replaced)
         ops = cloner.ops(chain)
         ops += self._answer(cloner.value(value), finite)
         tensor = next(op.access.tensor for op in chain if isinstance(op, t.Load))
@@ -225,20 +230,19 @@ class _Making:
         while temp in self.names:
             temp += "_other"
         self.names.add(temp)
-        dims = tuple(trips[v] for v in axes)
-        terms = tuple(t.AtScalar(Sym.of(news[v])) for v in axes)
+        terms = tuple(t.AtScalar(Sym.of(axis.index)) for axis in grid)
         ops.append(t.Store(t.Access(temp, terms), ops[-1].out, span=value.span))
-        place = t.Tensor(temp, BOOL, dims, "temp")
+        place = t.Tensor(temp, BOOL, tuple(dims), "temp")
         program = replace(
             self.program,
             tensors=(*self.program.tensors, place),
-            nests=(t.Nest(grid, t.Block(tuple(ops)), value.span),),
+            nests=(t.Nest(tuple(grid), t.Block(tuple(ops)), value.span),),
         )
         whole = [op for op in chain if _elements(op.out) == _elements(value)]
         tiles = [op.out for op in whole if isinstance(op, t.Load) and op.out.type.rank > 1]
         return BlockTable(
-            tensor, temp, BOOL, dims, program,
-            axes=axes,
+            tensor, temp, BOOL, tuple(dims), program,
+            entry=tuple(entry),
             scanned=_elements(value),
             operations=1 + sum(isinstance(op, t.Elementwise) for op in whole) + 2 * finite,
             read_bits=sum(tile.type.dtype.bits for tile in tiles),
@@ -284,9 +288,7 @@ class _Making:
                 )
                 moving |= {variable_of(v) for v in op.outs if moved}
                 continue
-            view = next((v for v in self.program.views if v.name == op.access.view), None)
-            dims = self.program.tensor(op.access.tensor).dims if view is None else view.dims
-            for term, dim in zip(op.access.terms, dims, strict=True):
+            for term, dim in zip(op.access.terms, _dims(self.program, op), strict=True):
                 if not isinstance(term, t.AtScalar) or not moving & term.index.variables:
                     continue
                 least, greatest = term.index, dim - 1 - term.index
@@ -294,6 +296,32 @@ class _Making:
                     raise NotIdle("its indices may leave their tensors in trips that are not made")
             if moving & _variables(op):
                 moving |= {variable_of(v) for v in op.outs}
+
+
+class _Elsewhere(Cloner):
+    """Copies ops with other numbers for trips and instances, or for what they are divided by."""
+
+    def __init__(self, numbers: Numbers, news: Mapping[Var, Sym], replaced: Mapping[Sym, Sym]) -> None:
+        super().__init__(numbers, {}, news, {})
+        self.replaced = replaced
+
+    def sym(self, sym: Sym) -> Sym:
+        """A symbolic integer in terms of the copies."""
+        return self.replaced.get(sym) or super().sym(sym)
+
+
+def _coarser(var: Var, trips: Sym, chain: Iterable[t.Op]) -> tuple[Sym, Sym]:
+    """By what ops tell instances from each other that differ in one number, and how many of that there are: by the number itself, or always by its
+    quotient, as the heads of a group are."""
+    read = {sym for op in chain for sym in _syms(op) if var in sym.variables}
+    if len(read) == 1:
+        (sym,) = read
+        atom = sym.terms[0][0][0] if len(sym.terms) == 1 and len(sym.terms[0][0]) == 1 else None
+        if sym.terms[0][1] == 1 and isinstance(atom, Apply) and atom.op == "//":
+            whole, divisor = atom.args
+            if whole == Sym.of(var) and (divisor.constant or 0) > 0:
+                return sym, ceildiv(trips, divisor)
+    return Sym.of(var), trips
 
 
 def _masks(loop: t.For) -> list[t.Value]:
@@ -305,7 +333,9 @@ def _masks(loop: t.For) -> list[t.Value]:
     return list(found.values())
 
 
-def _loosened(chain: Sequence[t.Op]) -> tuple[list[t.Op], dict[int, t.Value]]:
+def _loosened(
+    program: t.Program, chain: Sequence[t.Op]
+) -> tuple[list[t.Op], dict[int, t.Value]]:
     """The ops without bounds of spans by instances and trips that nothing else hangs on, and their values: a block of more elements is emptied
     by its mask, or finite, no more often."""
     if any(isinstance(op, t.Reduce | t.Fill | t.Full) for op in chain):
@@ -313,7 +343,7 @@ def _loosened(chain: Sequence[t.Op]) -> tuple[list[t.Op], dict[int, t.Value]]:
     needed = {v for op in map(_without_bounds, chain) for s in syms_of(op) for v in s.variables}
 
     def is_kept(sym: Sym) -> bool:
-        return all(v.kind != "trip" or v in needed for v in sym.variables)
+        return all(v.kind not in ("trip", "value") or v in needed for v in sym.variables)
 
     def bound(end: Sym | None, op: str) -> Sym | None:
         if end is None or is_kept(end):
@@ -341,18 +371,41 @@ def _loosened(chain: Sequence[t.Op]) -> tuple[list[t.Op], dict[int, t.Value]]:
 
     values: dict[int, t.Value] = {}
     found: list[t.Op] = []
+    ends: dict[t.Constraint, t.Constraint] = {}
+    """what a tensor's own end says in place of a bound"""
     for op in chain:
+        if isinstance(op, t.Load) and not op.access.pointwise:
+            spans = [x for x in zip(op.access.terms, _dims(program, op), strict=True) if not isinstance(x[0], t.AtScalar)]  # fmt: skip
+            for axis, (term, dim) in zip(op.out.type.axes, spans, strict=False):
+                for c in axis.presence if isinstance(term, t.AtSpan) else ():
+                    assert isinstance(term, t.AtSpan)
+                    if isinstance(c, t.Below):
+                        ends[c] = t.Below(dim - term.start)
+                    elif isinstance(c, t.AtLeast):
+                        ends[c] = t.AtLeast(-term.start)
         changed = {f.name: part(getattr(op, f.name)) for f in fields(op) if f.name not in ("outs", "span")}  # fmt: skip
         if isinstance(op, t.Iota):
             changed |= {"lo": bound(op.lo, "max"), "hi": bound(op.hi, "min")}
         for out in op.outs:
             axes = tuple(
-                replace(axis, presence=tuple(c for c in axis.presence if is_kept(_limit(c))))
+                replace(axis, presence=tuple(dict.fromkeys(c if is_kept(_limit(c)) else ends[c] for c in axis.presence if is_kept(_limit(c)) or c in ends)))  # fmt: skip
                 for axis in out.type.axes
             )
             values[out.id] = replace(out, type=replace(out.type, axes=axes))
         found.append(replace(op, outs=tuple(values[v.id] for v in op.outs), **changed))
     return found, values
+
+
+def _read_by(value: t.Value, chain: Sequence[t.Op]) -> list[t.Op]:
+    """Those of the ops that a value is made by."""
+    needed = {value.id}
+    found: list[t.Op] = []
+    for op in reversed(chain):
+        if any(out.id in needed for out in op.outs):
+            needed |= {v.id for v in operands(op)}
+            needed |= {v.key for v in _variables(op) if v.kind == "value"}
+            found.insert(0, op)
+    return found
 
 
 def _without_bounds(op: t.Op) -> t.Op:
@@ -365,6 +418,12 @@ def _without_bounds(op: t.Op) -> t.Op:
         )
         return replace(op, access=replace(op.access, terms=terms))
     return op
+
+
+def _dims(program: t.Program, op: t.Load) -> tuple[Sym, ...]:
+    """The dimensions that a load's indices are of."""
+    view = next((v for v in program.views if v.name == op.access.view), None)
+    return program.tensor(op.access.tensor).dims if view is None else view.dims
 
 
 def _is_gathered(value: t.Value) -> bool:
@@ -382,16 +441,24 @@ def _elements(value: t.Value) -> int:
 
 def _variables(op: t.Op) -> frozenset[Var]:
     """The variables of an op's symbolic integers and of its results' presence."""
+    return frozenset(v for sym in _syms(op) for v in sym.variables)
+
+
+def _syms(op: t.Op) -> list[Sym]:
     syms = list(syms_of(op))
     for value in op.outs:
         for axis in value.type.axes:
             syms.append(axis.extent)
             syms += map(_limit, axis.presence)
-    return frozenset(v for sym in syms for v in sym.variables)
+    return syms
 
 
 def _bound(sym: Sym, trips: Mapping[Var, Sym], upper: bool) -> Sym | None:
     """The least number known that is no less than a polynomial in any instance, or the greatest that is no greater; None where sizes say nothing."""
+    # of several that bound it one may have nothing in it that moves, as the ends of a window have not from each other
+    fixed = [part for part in split_extreme(sym, "min" if upper else "max") if _is_size(part)]
+    if fixed:
+        return sym_min(fixed) if upper else sym_max(fixed)
     total = Sym.of(0)
     for monomial, coefficient in sym.terms:
         product = Sym.of(coefficient)
@@ -411,19 +478,17 @@ def _atom_bound(atom: Var | Apply, trips: Mapping[Var, Sym], upper: bool) -> Sym
         if atom in trips:
             return trips[atom] - 1 if upper else Sym.of(0)
         return None
-    if atom.op == "%" or atom.op == "//" and atom.args[1].variables - {
-        v for v in atom.args[1].variables if v.kind in ("dim", "tile")
-    }:
-        return None
-    if atom.op == "//":
-        inner = _bound(atom.args[0], trips, upper)
-        return None if inner is None else inner // atom.args[1]
-    fixed = [a for a in atom.args if all(v.kind in ("dim", "tile") for v in a.variables)]
-    loose = upper == (atom.op == "min")
-    if loose and fixed:
-        return sym_min(fixed) if upper else sym_max(fixed)
+    if atom.op in ("//", "%"):
+        whole, divisor = atom.args
+        inner = _bound(whole, trips, upper) if atom.op == "//" and _is_size(divisor) else None
+        return None if inner is None else inner // divisor
     found = [_bound(a, trips, upper) for a in atom.args]
     known = [b for b in found if b is not None]
-    if len(known) < len(found) and not (loose and known):
+    if not known or len(known) < len(found) and upper != (atom.op == "min"):
         return None
     return sym_min(known) if atom.op == "min" else sym_max(known)
+
+
+def _is_size(sym: Sym) -> bool:
+    """Whether a number is the same for all instances and trips, and sizes alone say what it is."""
+    return all(v.kind in ("dim", "tile") for v in sym.variables)

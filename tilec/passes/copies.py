@@ -234,7 +234,7 @@ def plan_tables(program: t.Program, tables: Skipping, target: Target) -> Copies 
 
 def _shared(table: BlockTable, nest: t.Nest) -> bool:
     """Whether a block of a table is asked about by several instances."""
-    return any(axis.index not in table.axes for axis in nest.grid)
+    return any(Sym.of(axis.index) not in table.entry for axis in nest.grid)
 
 
 def _priced(
