@@ -51,9 +51,9 @@ class BlockTable(ComputedCopy):
     read_bits: int = 0
 
     @property
-    def blocks(self) -> Sym:
-        """How many bools."""
-        return self.elements
+    def reads_tiles(self) -> bool:
+        """Whether it is made of tiles that memory has, not of rows alone."""
+        return self.read_bits > 0
 
     @property
     def to(self) -> str:
@@ -122,7 +122,9 @@ class _Making:
             asked = True
             try:
                 proof = proved(self.nest, loop, mask)
-                needed = {v.id: finite.get(v.id) or self._table(loop, v, True) for v in proof.finite}
+                needed = {
+                    v.id: finite.get(v.id) or self._table(loop, v, True) for v in proof.finite
+                }
                 made.append((self._table(loop, mask, False), needed))
                 finite |= needed
             except NotIdle as reason:
@@ -135,9 +137,7 @@ class _Making:
         self.tables += finite.values()
         return self._branch(loop, [table for table, _ in made], list(finite.values()))
 
-    def _branch(
-        self, loop: t.For, seen: Sequence[BlockTable], wild: Sequence[BlockTable]
-    ) -> t.For:
+    def _branch(self, loop: t.For, seen: Sequence[BlockTable], wild: Sequence[BlockTable]) -> t.For:
         """The loop whose body runs where every mask has an element in the trip's block, or a value is not finite."""
         ops: list[t.Op] = []
         answer: t.Value | None = None
@@ -301,7 +301,9 @@ class _Making:
 class _Elsewhere(Cloner):
     """Copies ops with other numbers for trips and instances, or for what they are divided by."""
 
-    def __init__(self, numbers: Numbers, news: Mapping[Var, Sym], replaced: Mapping[Sym, Sym]) -> None:
+    def __init__(
+        self, numbers: Numbers, news: Mapping[Var, Sym], replaced: Mapping[Sym, Sym]
+    ) -> None:
         super().__init__(numbers, {}, news, {})
         self.replaced = replaced
 
@@ -333,9 +335,7 @@ def _masks(loop: t.For) -> list[t.Value]:
     return list(found.values())
 
 
-def _loosened(
-    program: t.Program, chain: Sequence[t.Op]
-) -> tuple[list[t.Op], dict[int, t.Value]]:
+def _loosened(program: t.Program, chain: Sequence[t.Op]) -> tuple[list[t.Op], dict[int, t.Value]]:
     """The ops without bounds of spans by instances and trips that nothing else hangs on, and their values: a block of more elements is emptied
     by its mask, or finite, no more often."""
     if any(isinstance(op, t.Reduce | t.Fill | t.Full) for op in chain):
@@ -387,11 +387,12 @@ def _loosened(
         if isinstance(op, t.Iota):
             changed |= {"lo": bound(op.lo, "max"), "hi": bound(op.hi, "min")}
         for out in op.outs:
-            axes = tuple(
-                replace(axis, presence=tuple(dict.fromkeys(c if is_kept(_limit(c)) else ends[c] for c in axis.presence if is_kept(_limit(c)) or c in ends)))  # fmt: skip
-                for axis in out.type.axes
-            )
-            values[out.id] = replace(out, type=replace(out.type, axes=axes))
+            axes = []
+            for axis in out.type.axes:
+                kept = (c if is_kept(_limit(c)) else ends.get(c) for c in axis.presence)
+                presence = dict.fromkeys(c for c in kept if c is not None)
+                axes.append(replace(axis, presence=tuple(presence)))
+            values[out.id] = replace(out, type=replace(out.type, axes=tuple(axes)))
         found.append(replace(op, outs=tuple(values[v.id] for v in op.outs), **changed))
     return found, values
 
@@ -484,7 +485,7 @@ def _atom_bound(atom: Var | Apply, trips: Mapping[Var, Sym], upper: bool) -> Sym
         return None if inner is None else inner // divisor
     found = [_bound(a, trips, upper) for a in atom.args]
     known = [b for b in found if b is not None]
-    if not known or len(known) < len(found) and upper != (atom.op == "min"):
+    if not known or (len(known) < len(found) and upper != (atom.op == "min")):
         return None
     return sym_min(known) if atom.op == "min" else sym_max(known)
 

@@ -228,7 +228,7 @@ def plan_tables(program: t.Program, tables: Skipping, target: Target) -> Copies 
         launch = ceil(launch_clocks(target.arch) / block)
         if block > trip and not _shared(table, tables.before):
             return None
-        cost = cost + (table.blocks + launch) * ceil(block * 16) // max(1, int(trip * 16))
+        cost = cost + (table.elements + launch) * ceil(block * 16) // max(1, int(trip * 16))
     return Copies(tables.copies, cost, trips)
 
 

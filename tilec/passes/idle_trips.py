@@ -137,15 +137,16 @@ class _Trips:
 
     def _only_in_value(self, loose: set[int]) -> None:
         """Nobody asks for the sign of zeros that may lose theirs."""
-        waiting = [v for at in loose for v in (self.loop.carried[at].entry, self.loop.carried[at].result)]
+        waiting = [
+            v for at in loose for v in (self.loop.carried[at].entry, self.loop.carried[at].result)
+        ]
         seen = {v.id for v in waiting}
         while waiting:
             value = waiting.pop()
             for op in self.definitions.users.get(value.id, ()):
                 if isinstance(op, t.Elementwise) and (
                     op.op in ("rsqrt", "pow")
-                    or op.op in ("div", "floordiv", "mod")
-                    and op.args[1] is value
+                    or (op.op in ("div", "floordiv", "mod") and op.args[1] is value)
                 ):
                     raise NotIdle("it may change the sign of a zero that is divided by")
                 if isinstance(op, t.Bitcast):
@@ -169,7 +170,7 @@ class _Trips:
         op = self.definitions.defining.get(value.id)
         while isinstance(op, t.Full | t.Rearrange):
             op = self.definitions.defining.get((op.value if isinstance(op, t.Full) else op.arg).id)
-        if isinstance(op, t.Constant) and not isinstance(op.value, str):
+        if isinstance(op, t.Constant):
             return n.constant(op.value)
         return n.anything(value.type.dtype)
 
@@ -350,7 +351,7 @@ class _Walk:
         along = trips.is_along(op.a, consumed) or trips.is_along(op.b, op.b.type.rank - 2)
         a, b = self.value(op.a, state), self.value(op.b, state)
         both = isinstance(a, tuple) or isinstance(b, tuple)
-        if along or not dtype.is_float or both and trips.axes.root(op.a, consumed) != self._root:
+        if along or not dtype.is_float or (both and trips.axes.root(op.a, consumed) != self._root):
             return unknown
         count = len(self.row) if both else 1
         pairs = zip(
@@ -389,7 +390,7 @@ class _Axes:
             for axis in range(c.entry.type.rank):
                 self._join(c.entry, axis, c.next, axis)
         for value in self.values.values():
-            roots = [r for r in map(self._find, self._keys(value))]
+            roots = list(map(self._find, self._keys(value)))
             if len(set(roots)) < len(roots):
                 raise NotIdle("two axes of a tile are the same one")
 
@@ -424,9 +425,9 @@ class _Axes:
                     for axis in range(arg.type.rank):
                         self._join(op.out, axis, arg, axis)
             case t.Rearrange():
-                for to, axis in enumerate(op.axes):
-                    if axis is not None:
-                        self._join(op.out, to, op.arg, axis)
+                for to, source in enumerate(op.axes):
+                    if source is not None:
+                        self._join(op.out, to, op.arg, source)
             case t.Reduce():
                 kept = [axis for axis in range(op.arg.type.rank) if axis not in op.axes]
                 for to, axis in enumerate(kept):

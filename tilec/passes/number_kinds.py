@@ -103,9 +103,9 @@ def elementwise(op: str, args: tuple[Number, ...], dtype: DType) -> Number:
         return exact
     if not all(n.kinds for n in args):
         return Number(0)
-    if op in _COMPARED or op in _LOGICAL and args[0].kinds & BOOLS:
+    if op in _COMPARED or (op in _LOGICAL and args[0].kinds & BOOLS):
         return Number(_applied(op, tuple(n.kinds for n in args)))
-    if op not in _FUNCTIONS or not dtype.is_float and op not in ("min", "max"):
+    if op not in _FUNCTIONS or (not dtype.is_float and op not in ("min", "max")):
         return anything(dtype)
     if op in ("sin", "cos"):
         finite = args[0].kinds & FINITE
@@ -132,14 +132,14 @@ def _exact(op: str, args: tuple[Number, ...]) -> Number | None:
                     return a
         case "div", (x, y) if y.one:
             return x
-        case ("max" | "min"), (x, y):
+        case (("max" | "min"), (x, y)):
             least = NEG_INF if op == "max" else INF
             for a, b in ((x, y), (y, x)):
                 if b.kinds == least or (a.same is not None and a.same == b.same):
                     return a
-        case ("exp" | "exp2"), (x,) if x.is_zero:
+        case (("exp" | "exp2"), (x,)) if x.is_zero:
             return Number(POS, one=True)
-        case ("eq" | "ne" | "le" | "ge" | "lt" | "gt"), (x, y):
+        case (("eq" | "ne" | "le" | "ge" | "lt" | "gt"), (x, y)):
             if x.same is not None and x.same == y.same and not x.kinds & NAN:
                 return Number(TRUE if op in ("eq", "le", "ge") else FALSE)
     return None
@@ -159,7 +159,7 @@ def cast(x: Number, source: DType, dtype: DType) -> Number:
         return Number(x.kinds if dtype.is_float else POS if x.one else ZERO, one=x.one)
     if not dtype.is_float:
         return Number(INTEGERS)
-    if not source.is_float or dtype.bits >= source.bits and dtype.bits >= 32:
+    if dtype.bits >= 32 and (not source.is_float or dtype.bits >= source.bits):
         return Number(x.kinds)
     if dtype.bits <= 8:
         return anything(dtype)
@@ -199,7 +199,7 @@ def folded(op: str, parts: Iterable[Number], dtype: DType, *, some: bool) -> Num
     if total is None:
         return Number(identity)
     # a sum may begin with the 0 of no elements
-    empty = identity if not some or op == "sum" and total.kinds & NEG_ZERO else 0
+    empty = identity if not some or (op == "sum" and total.kinds & NEG_ZERO) else 0
     return Number(total.kinds | empty)
 
 
@@ -223,7 +223,7 @@ def _greatest(a: float, b: float) -> float:
 def _power(base: float) -> Callable[[float], float]:
     def power(x: float) -> float:
         try:
-            return base**x
+            return math.pow(base, x)
         except OverflowError:
             return math.inf
 

@@ -109,7 +109,7 @@ def _tables(
     found, _ = block_tables.skipping(program, nest)
     if found is None:
         return None
-    copies = [_own_form(copy, target, candidate, not copy.read_bits) for copy in found.copies]
+    copies = [_own_form(copy, target, candidate, not copy.reads_tiles) for copy in found.copies]
     known = [copy for copy in copies if copy is not None]
     return replace(found, copies=tuple(known)) if len(known) == len(copies) else None
 
