@@ -135,7 +135,7 @@ def _exact(op: str, args: tuple[Number, ...]) -> Number | None:
         case (("max" | "min"), (x, y)):
             least = NEG_INF if op == "max" else INF
             for a, b in ((x, y), (y, x)):
-                if b.kinds == least or (a.same is not None and a.same == b.same):
+                if a.same is not None and (b.kinds == least or a.same == b.same):
                     return a
         case (("exp" | "exp2"), (x,)) if x.is_zero:
             return Number(POS, one=True)
