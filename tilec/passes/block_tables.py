@@ -17,17 +17,26 @@ once for many that are multiplied. A call without a workspace, or of less work t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any
 
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL, F32, F64
-from tilec.ir.facts import Facts, split_extreme
+from tilec.ir.dtypes import BOOL, F32, F64, I32
+from tilec.ir.facts import Facts
 from tilec.ir.filters import filter_of
-from tilec.ir.symbolic import Apply, Sym, Var, ceildiv, sym_max, sym_min
-from tilec.ir.walking import syms_of, variable_of
+from tilec.ir.symbolic import Sym, Var, ceildiv
+from tilec.ir.walking import variable_of
 from tilec.lazy_dataclass import dataclass
+from tilec.passes.block_places import (
+    bound_of,
+    coarser,
+    dims_of,
+    is_gathered,
+    loosened,
+    read_by,
+    variables,
+)
 from tilec.passes.computed import Computed, ComputedCopy
 from tilec.passes.idle_trips import NotIdle, proved
 from tilec.passes.schedule.clone import Cloner, Numbers
@@ -37,6 +46,8 @@ MADE = (
     t.Load, t.Elementwise, t.Cast, t.Bitcast, t.Rearrange, t.Reduce, t.Constant, t.FromSym, t.Scalar, t.Iota, t.Full, t.Fill,
 )  # fmt: skip
 """What an entry of a table may be made of."""
+TOGETHER = 128
+"""Entries of a table that a block of values looks at together."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +123,8 @@ class _Making:
             return loop
         if filter_of(loop, self.written) is not None:
             return loop
-        made: list[tuple[BlockTable, dict[int, BlockTable]]] = []
-        finite: dict[int, BlockTable] = {}
+        made: list[BlockTable] = []
+        finite: dict[int, t.Value] = {}
         asked, why = False, ""
         for mask in _masks(loop):
             chain = self._chain(mask)
@@ -122,20 +133,23 @@ class _Making:
             asked = True
             try:
                 proof = proved(self.nest, loop, mask)
-                needed = {
-                    v.id: finite.get(v.id) or self._table(loop, v, True) for v in proof.finite
-                }
-                made.append((self._table(loop, mask, False), needed))
-                finite |= needed
+                for value in proof.finite:
+                    self._table(loop, value, True)
+                made.append(self._table(loop, mask, False))
+                self.names.add(made[-1].temp)
+                finite |= {v.id: v for v in proof.finite}
             except NotIdle as reason:
                 why = why or str(reason)
         if asked and not made:
             raise NotIdle(why)
         if not made:
             return loop
-        self.tables += [table for table, _ in made]
-        self.tables += finite.values()
-        return self._branch(loop, [table for table, _ in made], list(finite.values()))
+        wild: list[BlockTable] = []
+        for value in finite.values():
+            wild.append(self._table(loop, value, True, made))
+            self.names.add(wild[-1].temp)
+        self.tables += [*made, *wild]
+        return self._branch(loop, made, wild)
 
     def _branch(self, loop: t.For, seen: Sequence[BlockTable], wild: Sequence[BlockTable]) -> t.For:
         """The loop whose body runs where every mask has an element in the trip's block, or a value is not finite."""
@@ -172,34 +186,38 @@ class _Making:
 
     # ---- tables
 
-    def _chain(self, value: t.Value) -> list[t.Op] | None:
-        """The ops that a value is made by, in order; None where it is no function of indices, arguments and tensors that the nest does not write."""
+    def _chain(self, value: t.Value, last: t.Op | None = None) -> list[t.Op] | None:
+        """The ops that a value is made by, in order; None where it is no function of indices, arguments and tensors that the nest does not write.
+        `last`: the one that defines it, of a value that the nest does not have."""
         found: dict[int, t.Op] = {}
         waiting = [value.id]
         while waiting:
-            op = self.definitions.defining.get(waiting.pop())
-            if not isinstance(op, MADE) or any(_is_gathered(v) for v in op.outs):
+            number = waiting.pop()
+            op = last if number == value.id and last else self.definitions.defining.get(number)
+            if not isinstance(op, MADE) or any(is_gathered(v) for v in op.outs):
                 return None
             if isinstance(op, t.Load) and op.access.tensor in self.written:
                 return None
             if id(op) not in found:
                 found[id(op)] = op
                 waiting += [v.id for v in operands(op)]
-                waiting += [v.key for v in _variables(op) if v.kind == "value"]
-        return sorted(found.values(), key=lambda op: self.order[id(op)])
+                waiting += [v.key for v in variables(op) if v.kind == "value"]
+        return sorted(found.values(), key=lambda op: self.order.get(id(op), len(self.order)))
 
-    def _table(self, loop: t.For, value: t.Value, finite: bool) -> BlockTable:
-        """The table of blocks in which a mask has an element, or with `finite` a value has one that is not finite. Raises NotIdle where blocks are
-        not those of trips and instances."""
+    def _table(
+        self, loop: t.For, value: t.Value, finite: bool, masks: Sequence[BlockTable] = ()
+    ) -> BlockTable:
+        """The table of blocks in which a mask has an element, or with `finite` a value has one that is not finite, of blocks that are skipped by
+        `masks`. Raises NotIdle where blocks are not those of trips and instances."""
         chain = self._chain(value)
         if chain is None:
             raise NotIdle("what is multiplied by zeros is computed from more than tensors")
-        chain, values = _loosened(self.program, chain)
+        chain, values = loosened(self.program, chain)
         value = values.get(value.id, value)
-        chain = _read_by(value, chain)
-        used = {v for op in chain for v in _variables(op) if v.kind == "trip"}
+        chain = read_by(value, chain)
+        used = {v for op in chain for v in variables(op) if v.kind == "trip"}
         trips = {axis.index: axis.trips for axis in self.nest.grid}
-        most = _bound(loop.trips, trips, True)
+        most = bound_of(loop.trips, trips, True)
         if most is None or not used <= {*trips, loop.index}:
             raise NotIdle("no size bounds its trips")
         self._in_range(chain, loop, most)
@@ -212,7 +230,7 @@ class _Making:
         replaced: dict[Sym, Sym] = {}
         news: dict[Var, Sym] = {}
         for var in (var for var in trips if var in used):
-            at, count = _coarser(var, trips[var], chain)
+            at, count = coarser(var, trips[var], chain)
             new = Var(var.name, "trip", self.numbers.next)
             self.numbers.next += 1
             replaced[at], news[var] = Sym.of(new), Sym.of(new)
@@ -224,18 +242,22 @@ class _Making:
         ops = cloner.ops(chain)
         ops += self._answer(cloner.value(value), finite)
         tensor = next(op.access.tensor for op in chain if isinstance(op, t.Load))
-        sizes = sorted({v for op in chain for v in _variables(op) if v.kind == "tile"})
+        sizes = sorted({v for op in chain for v in variables(op) if v.kind == "tile"})
         numbers = [str(self.program.tiles[v.name]) for v in sizes]
         temp = "_".join((tensor, "wild" if finite else "blocks", *numbers))
         while temp in self.names:
             temp += "_other"
-        self.names.add(temp)
+        if not finite:
+            ops += self._beyond(loop, most, news, cloner, ops[-1].out)
+        elif len(masks) == 1:
+            ops = self._where_skipped(masks[0], entry, replaced, ops)
         terms = tuple(t.AtScalar(Sym.of(axis.index)) for axis in grid)
         ops.append(t.Store(t.Access(temp, terms), ops[-1].out, span=value.span))
-        place = t.Tensor(temp, BOOL, tuple(dims), "temp")
+        places = [t.Tensor(x.temp, BOOL, x.dims, "temp") for x in masks]
+        places.append(t.Tensor(temp, BOOL, tuple(dims), "temp"))
         program = replace(
             self.program,
-            tensors=(*self.program.tensors, place),
+            tensors=(*self.program.tensors, *places),
             nests=(t.Nest(tuple(grid), t.Block(tuple(ops)), value.span),),
         )
         whole = [op for op in chain if _elements(op.out) == _elements(value)]
@@ -277,24 +299,75 @@ class _Making:
             made(t.Elementwise, t.TileType(BOOL), op="not", args=(value,))
         return ops
 
+    def _beyond(
+        self, loop: t.For, most: Sym, news: Mapping[Var, Sym], cloner: Cloner, answer: t.Value
+    ) -> list[t.Op]:
+        """Ops by which the blocks of trips that an instance does not make count as if they had an element, so that no values are looked at for
+        them; none where all instances make all trips, or a table is of several instances with different ones."""
+        if loop.trips == most or loop.index not in news:
+            return []
+        counted = t.FromSym(loop.trips, outs=(self._fresh(t.TileType(I32)),))
+        chain = self._chain(counted.out, counted)
+        moving = {v for op in chain or () for v in variables(op) if v.kind == "trip"}
+        if chain is None or not moving <= set(news):
+            return []
+        ops = [cloner.op(op) for op in chain if any(v.id not in cloner.values for v in op.outs)]
+        end = ops[-1].out
+        trip = t.FromSym(news[loop.index], outs=(self._fresh(t.TileType(I32)),))
+        late = t.Elementwise("ge", (trip.out, end), outs=(self._bool(),))
+        return [*ops, trip, late, t.Elementwise("or", (answer, late.out), outs=(self._bool(),))]
+
+    def _where_skipped(
+        self, mask: BlockTable, entry: Sequence[Sym], news: Mapping[Sym, Sym], ops: list[t.Op]
+    ) -> list[t.Op]:
+        """The ops of an answer about values, in a branch for blocks that some trip skips: where no mask empties any, no value is looked at. As they
+        are where a block is that of instances which differ in more than one number."""
+        others = [at for at, place in enumerate(mask.entry) if place not in entry]
+        if len(others) > 1:
+            return ops
+        terms: list[t.IndexTerm] = [t.AtScalar(news.get(place, place)) for place in mask.entry]
+        before: list[t.Op] = [t.Constant(True, outs=(self._bool(),))]
+        if others:
+            (at,) = others
+            var = Var("part", "trip", self.numbers.next)
+            self.numbers.next += 1
+            start, count = Sym.of(var) * TOGETHER, mask.dims[at]
+            terms[at] = t.AtSpan(start, Sym.of(TOGETHER), None, count)
+            axis = t.Axis(Sym.of(TOGETHER), TOGETHER, (t.Below(count - start),))
+            load = t.Load(t.Access(mask.temp, tuple(terms)), outs=(self._fresh(t.TileType(BOOL, (axis,))),))  # fmt: skip
+            alike = t.Reduce("all", load.out, (0,), outs=(self._bool(),))
+            entry_, result = self._bool(), self._bool()
+            both = t.Elementwise("and", (entry_, alike.out), outs=(self._bool(),))
+            carried = (t.Carried(before[0].out, entry_, both.out, result),)
+            trips = ceildiv(count, TOGETHER)
+            body = t.Block((load, alike, both))
+            before.append(t.For("part", var, trips, carried, body, outs=(result,)))
+        else:
+            before = [t.Load(t.Access(mask.temp, tuple(terms)), outs=(self._bool(),))]
+        skips = t.Elementwise("not", (before[-1].out,), outs=(self._bool(),))
+        fine = t.Constant(False, outs=(self._bool(),))
+        merge = t.Merge(ops[-1].out, fine.out, self._bool())
+        branch = t.If(skips.out, t.Block(tuple(ops)), t.Block(), (merge,), outs=(merge.result,))
+        return [*before, skips, fine, branch]
+
     def _in_range(self, chain: Iterable[t.Op], loop: t.For, most: Sym) -> None:
         """No scalar index of a trip beyond an instance's last one leaves its tensor. Raises NotIdle where that is not known."""
         facts = Facts.of(replace(self.program, nests=(self.nest,))).knowing({loop.index: most}, ())
         moving = {loop.index}
         for op in chain:
             if not isinstance(op, t.Load):
-                moved = moving & _variables(op) or any(
+                moved = moving & variables(op) or any(
                     variable_of(v) in moving for v in operands(op)
                 )
                 moving |= {variable_of(v) for v in op.outs if moved}
                 continue
-            for term, dim in zip(op.access.terms, _dims(self.program, op), strict=True):
+            for term, dim in zip(op.access.terms, dims_of(self.program, op), strict=True):
                 if not isinstance(term, t.AtScalar) or not moving & term.index.variables:
                     continue
                 least, greatest = term.index, dim - 1 - term.index
                 if not facts.prove_nonnegative(least) or not facts.prove_nonnegative(greatest):
                     raise NotIdle("its indices may leave their tensors in trips that are not made")
-            if moving & _variables(op):
+            if moving & variables(op):
                 moving |= {variable_of(v) for v in op.outs}
 
 
@@ -312,20 +385,6 @@ class _Elsewhere(Cloner):
         return self.replaced.get(sym) or super().sym(sym)
 
 
-def _coarser(var: Var, trips: Sym, chain: Iterable[t.Op]) -> tuple[Sym, Sym]:
-    """By what ops tell instances from each other that differ in one number, and how many of that there are: by the number itself, or always by its
-    quotient, as the heads of a group are."""
-    read = {sym for op in chain for sym in _syms(op) if var in sym.variables}
-    if len(read) == 1:
-        (sym,) = read
-        atom = sym.terms[0][0][0] if len(sym.terms) == 1 and len(sym.terms[0][0]) == 1 else None
-        if sym.terms[0][1] == 1 and isinstance(atom, Apply) and atom.op == "//":
-            whole, divisor = atom.args
-            if whole == Sym.of(var) and (divisor.constant or 0) > 0:
-                return sym, ceildiv(trips, divisor)
-    return Sym.of(var), trips
-
-
 def _masks(loop: t.For) -> list[t.Value]:
     """The conditions by which a loop's body chooses elements."""
     found: dict[int, t.Value] = {}
@@ -335,161 +394,5 @@ def _masks(loop: t.For) -> list[t.Value]:
     return list(found.values())
 
 
-def _loosened(program: t.Program, chain: Sequence[t.Op]) -> tuple[list[t.Op], dict[int, t.Value]]:
-    """The ops without bounds of spans by instances and trips that nothing else hangs on, and their values: a block of more elements is emptied
-    by its mask, or finite, no more often."""
-    if any(isinstance(op, t.Reduce | t.Fill | t.Full) for op in chain):
-        return list(chain), {}
-    needed = {v for op in map(_without_bounds, chain) for s in syms_of(op) for v in s.variables}
-
-    def is_kept(sym: Sym) -> bool:
-        return all(v.kind not in ("trip", "value") or v in needed for v in sym.variables)
-
-    def bound(end: Sym | None, op: str) -> Sym | None:
-        if end is None or is_kept(end):
-            return end
-        inner = end.terms[0][0][0] if len(end.terms) == 1 and len(end.terms[0][0]) == 1 else None
-        if not isinstance(inner, Apply) or inner.op != op or end.terms[0][1] != 1:
-            return None
-        kept = [a for a in inner.args if is_kept(a)]
-        return (sym_min if op == "min" else sym_max)(kept) if kept else None
-
-    def part(node: Any) -> Any:
-        match node:
-            case t.Value():
-                return values.get(node.id, node)
-            case t.AtSpan():
-                return replace(node, lo=bound(node.lo, "max"), hi=bound(node.hi, "min"))
-            case t.Access():
-                return replace(node, terms=part(node.terms))
-            case t.AtTile():
-                return t.AtTile(part(node.index))
-            case tuple():
-                return tuple(map(part, node))
-            case _:
-                return node
-
-    values: dict[int, t.Value] = {}
-    found: list[t.Op] = []
-    ends: dict[t.Constraint, t.Constraint] = {}
-    """what a tensor's own end says in place of a bound"""
-    for op in chain:
-        if isinstance(op, t.Load) and not op.access.pointwise:
-            spans = [x for x in zip(op.access.terms, _dims(program, op), strict=True) if not isinstance(x[0], t.AtScalar)]  # fmt: skip
-            for axis, (term, dim) in zip(op.out.type.axes, spans, strict=False):
-                for c in axis.presence if isinstance(term, t.AtSpan) else ():
-                    assert isinstance(term, t.AtSpan)
-                    if isinstance(c, t.Below):
-                        ends[c] = t.Below(dim - term.start)
-                    elif isinstance(c, t.AtLeast):
-                        ends[c] = t.AtLeast(-term.start)
-        changed = {f.name: part(getattr(op, f.name)) for f in fields(op) if f.name not in ("outs", "span")}  # fmt: skip
-        if isinstance(op, t.Iota):
-            changed |= {"lo": bound(op.lo, "max"), "hi": bound(op.hi, "min")}
-        for out in op.outs:
-            axes = []
-            for axis in out.type.axes:
-                kept = (c if is_kept(_limit(c)) else ends.get(c) for c in axis.presence)
-                presence = dict.fromkeys(c for c in kept if c is not None)
-                axes.append(replace(axis, presence=tuple(presence)))
-            values[out.id] = replace(out, type=replace(out.type, axes=tuple(axes)))
-        found.append(replace(op, outs=tuple(values[v.id] for v in op.outs), **changed))
-    return found, values
-
-
-def _read_by(value: t.Value, chain: Sequence[t.Op]) -> list[t.Op]:
-    """Those of the ops that a value is made by."""
-    needed = {value.id}
-    found: list[t.Op] = []
-    for op in reversed(chain):
-        if any(out.id in needed for out in op.outs):
-            needed |= {v.id for v in operands(op)}
-            needed |= {v.key for v in _variables(op) if v.kind == "value"}
-            found.insert(0, op)
-    return found
-
-
-def _without_bounds(op: t.Op) -> t.Op:
-    if isinstance(op, t.Iota):
-        return replace(op, lo=None, hi=None)
-    if isinstance(op, t.Load):
-        terms = tuple(
-            replace(term, lo=None, hi=None) if isinstance(term, t.AtSpan) else term
-            for term in op.access.terms
-        )
-        return replace(op, access=replace(op.access, terms=terms))
-    return op
-
-
-def _dims(program: t.Program, op: t.Load) -> tuple[Sym, ...]:
-    """The dimensions that a load's indices are of."""
-    view = next((v for v in program.views if v.name == op.access.view), None)
-    return program.tensor(op.access.tensor).dims if view is None else view.dims
-
-
-def _is_gathered(value: t.Value) -> bool:
-    """Whether an index tile says what of a value is present."""
-    return any(isinstance(c, t.InRange) for axis in value.type.axes for c in axis.presence)
-
-
-def _limit(constraint: t.Constraint) -> Sym:
-    return constraint.size if isinstance(constraint, t.InRange) else constraint.limit
-
-
 def _elements(value: t.Value) -> int:
     return prod(axis.capacity or 1 for axis in value.type.axes)
-
-
-def _variables(op: t.Op) -> frozenset[Var]:
-    """The variables of an op's symbolic integers and of its results' presence."""
-    return frozenset(v for sym in _syms(op) for v in sym.variables)
-
-
-def _syms(op: t.Op) -> list[Sym]:
-    syms = list(syms_of(op))
-    for value in op.outs:
-        for axis in value.type.axes:
-            syms.append(axis.extent)
-            syms += map(_limit, axis.presence)
-    return syms
-
-
-def _bound(sym: Sym, trips: Mapping[Var, Sym], upper: bool) -> Sym | None:
-    """The least number known that is no less than a polynomial in any instance, or the greatest that is no greater; None where sizes say nothing."""
-    # of several that bound it one may have nothing in it that moves, as the ends of a window have not from each other
-    fixed = [part for part in split_extreme(sym, "min" if upper else "max") if _is_size(part)]
-    if fixed:
-        return sym_min(fixed) if upper else sym_max(fixed)
-    total = Sym.of(0)
-    for monomial, coefficient in sym.terms:
-        product = Sym.of(coefficient)
-        for atom in monomial:
-            part = _atom_bound(atom, trips, upper == (coefficient > 0))
-            if part is None:
-                return None
-            product = product * part
-        total = total + product
-    return total
-
-
-def _atom_bound(atom: Var | Apply, trips: Mapping[Var, Sym], upper: bool) -> Sym | None:
-    if isinstance(atom, Var):
-        if atom.kind in ("dim", "tile"):
-            return Sym.of(atom)
-        if atom in trips:
-            return trips[atom] - 1 if upper else Sym.of(0)
-        return None
-    if atom.op in ("//", "%"):
-        whole, divisor = atom.args
-        inner = _bound(whole, trips, upper) if atom.op == "//" and _is_size(divisor) else None
-        return None if inner is None else inner // divisor
-    found = [_bound(a, trips, upper) for a in atom.args]
-    known = [b for b in found if b is not None]
-    if not known or (len(known) < len(found) and upper != (atom.op == "min")):
-        return None
-    return sym_min(known) if atom.op == "min" else sym_max(known)
-
-
-def _is_size(sym: Sym) -> bool:
-    """Whether a number is the same for all instances and trips, and sizes alone say what it is."""
-    return all(v.kind in ("dim", "tile") for v in sym.variables)
