@@ -57,6 +57,8 @@ class AsynchronousAssignment(ProductAssignment):
                 if isinstance(self.turned, Skipping)
                 else plan_turned(self.program, self.nest, own_copies, dots, self.target)
             )
+            if copies is None and isinstance(self.turned, Skipping):
+                raise Unsuited("to look at its blocks takes long beside their products")
             if copies is None:
                 raise Unsuited(
                     f"copies of operands that are {self.turned.word} are not known to pay"
@@ -91,8 +93,8 @@ class AsynchronousAssignment(ProductAssignment):
                 )
             )
         if isinstance(self.turned, Skipping):
-            # whoever stores anywhere, or copies operands, runs all trips
-            return tuple(found)
+            # who loads masks in another way, stores anywhere or copies operands runs all trips
+            return tuple(found[:1])
         return (*found, *self._copied(form, loads, dots))
 
     def _named(self, name: str) -> str:

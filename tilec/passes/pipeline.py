@@ -236,6 +236,7 @@ def run(
                     form.schedule,
                     reason,
                     own,
+                    form.all_trips,
                 )
             )
         instances = numeric(product(tuple(a.trips for a in program.nests[number].grid)))

@@ -47,6 +47,8 @@ class Form:
     variant: Variant
     schedule: tuple[str, ...] = ()
     """what was done to the nest for it"""
+    all_trips: str = ""
+    """why trips are run that a mask from memory empties, where there is one"""
 
 
 def take_all(forms: list[Form]) -> bool:
@@ -94,24 +96,43 @@ def _asked(
         shown.append(("computed", replace(made.program, nests=(made.nest,))))
         forms, other = as_it_stands(made.program, made.nest, target, candidate, made, shown)
         reason = other if not forms else ""
-    tables = _tables(program, nest, target, candidate) if take_all(forms) else None
+    if forms and take_all(forms):
+        forms = [*_skipping(program, nest, target, candidate, forms, shown), *forms]
+    return forms, reason, shown
+
+
+def _skipping(
+    program: t.Program,
+    nest: t.Nest,
+    target: Target,
+    candidate: Candidate,
+    forms: list[Form],
+    shown: Shown,
+) -> list[Form]:
+    """The forms that skip the trips which masks empty; where there are none the others learn why."""
+    tables, reason = _tables(program, nest, target, candidate)
+    found: list[Form] = []
     if tables is not None:
         shown.append(("block_tables", replace(tables.program, nests=(tables.nest,))))
-        skipping, _ = as_it_stands(tables.program, tables.nest, target, candidate, tables, shown)
-        forms = [*skipping, *forms]
-    return forms, reason, shown
+        found, reason = as_it_stands(tables.program, tables.nest, target, candidate, tables, shown)
+    if not found and reason:
+        forms[:] = [replace(form, all_trips=reason) for form in forms]
+    return found
 
 
 def _tables(
     program: t.Program, nest: t.Nest, target: Target, candidate: Candidate
-) -> block_tables.Skipping | None:
-    """The nest whose loops skip trips by tables of blocks, made by nests that take tensors at any address where a block reads rows alone."""
-    found, _ = block_tables.skipping(program, nest)
+) -> tuple[block_tables.Skipping | None, str]:
+    """The nest whose loops skip trips by tables of blocks, made by nests that take tensors at any address where a block reads rows alone; or why
+    they do not."""
+    found, reason = block_tables.skipping(program, nest)
     if found is None:
-        return None
+        return None, reason
     copies = [_own_form(copy, target, candidate, not copy.reads_tiles) for copy in found.copies]
     known = [copy for copy in copies if copy is not None]
-    return replace(found, copies=tuple(known)) if len(known) == len(copies) else None
+    if len(known) < len(copies):
+        return None, "a block of the mask or the values does not fit into registers"
+    return replace(found, copies=tuple(known)), ""
 
 
 def _ahead(
