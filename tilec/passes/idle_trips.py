@@ -74,7 +74,8 @@ class _Trips:
         self.axes = _Axes(loop)
         self.made = {v.id: op for op in loop.body.ops for v in op.outs}
         self.carried_in: dict[int, frozenset[int]] = {}
-        self.read = [self._read(c.next) for c in loop.carried]
+        self.reads: dict[int, tuple[int, ...]] = {}
+        self.read = [self.read_by(c.next) for c in loop.carried]
         self.told = _told_apart(self)
         self.cases = _cases(self, self.told) if self.told is not None else []
 
@@ -190,9 +191,13 @@ class _Trips:
             self.carried_in[value.id] = known
         return known
 
-    def _read(self, value: t.Value) -> tuple[int, ...]:
+    def read_by(self, value: t.Value) -> tuple[int, ...]:
         """The carried names that a value is made of, by their places."""
-        return tuple(sorted(self.entries[key] for key in self.carried_by(value)))
+        found = self.reads.get(value.id)
+        if found is None:
+            places = sorted(self.entries[key] for key in self.carried_by(value))
+            found = self.reads[value.id] = tuple(places)
+        return found
 
     def is_along(self, value: t.Value, axis: int) -> bool:
         """Whether what a value is made of is carried along one of its axes, so that other places of that axis are in other states."""
@@ -225,7 +230,8 @@ def _cases(trips: _Trips, op: t.Reduce) -> list[Mapping[int, Number]]:
         made = trips.made.get(value.id)
         if isinstance(made, t.Elementwise) and made.op == "where":
             condition, *arms = made.args
-            if root in trips.axes.roots(condition):
+            asked_again = len(trips.definitions.users[condition.id]) > 1
+            if asked_again and root in trips.axes.roots(condition):
                 return [
                     {condition.id: Number(kind), **case}
                     for kind, arm in zip((n.TRUE, n.FALSE), arms, strict=True)
@@ -271,9 +277,7 @@ class _Walk:
 
     def value(self, value: t.Value, state: State) -> Number | Elements:
         """What is known of a value in a state."""
-        entries = self.trips.entries
-        own = [state[entries[key]] for key in sorted(self.trips.carried_by(value))]
-        key = (value.id, tuple(own))
+        key = (value.id, tuple([state[at] for at in self.trips.read_by(value)]))
         known = self.known.get(key)
         if known is None:
             known = self.known[key] = self._found(value, state)
