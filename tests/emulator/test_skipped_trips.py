@@ -10,6 +10,8 @@ import pytest
 
 from tests.emulator.asynchronous import ORDERS, Arrays, Program
 from tilec.passes import copies
+from tilec.runtime.arguments import bind_sizes
+from tilec.runtime.launching import choose_target, concrete_launches
 from tilec.targets import rates
 
 ATTENTION = """
@@ -21,18 +23,19 @@ kernel k[D = 64, G = 2, BM = 64, BN = 64](
     for b, h, i in parallel(B, H, S by BM):
         state = softmax.begin(i, D)
         for j in range(RANGE by BN):
-            s = (q[b, h, i, :] @ k[b, h // G, j, :].T) * scale
+            s = (LEFT @ k[b, h // G, j, :].T) * scale
             state = softmax.step(state, where(SEEN, s, -inf), v[b, h // G, j, :])
         o[b, h, i, :] = softmax.end(state)
 """
 DOCUMENTS = "doc[b, i][:, None] == key[b, j][None, :]"
+QUERIES = "q[b, h, i, :]"
 FORMS = {
-    "documents": ("N", DOCUMENTS),
-    "documents, causal": ("0 : min(N, i.stop)", f"({DOCUMENTS}) & (i[:, None] >= j[None, :])"),
-    "a window of documents": ("max(0, i.start - 90) : min(N, i.stop)", DOCUMENTS),
-    "keys": ("N", "valid[b, j][None, :]"),
-    "a length": ("N", "j[None, :] < key[b, 0]"),
-}
+    "documents": ("N", DOCUMENTS, QUERIES),
+    "documents, causal": ("0 : min(N, i.stop)", f"({DOCUMENTS}) & (i[:, None] >= j[None, :])", QUERIES),
+    "a window of documents": ("max(0, i.start - 90) : min(N, i.stop)", DOCUMENTS, QUERIES),
+    "keys": ("N", "valid[b, j][None, :]", QUERIES),
+    "a length, of computed rows": ("N", "j[None, :] < key[b, 0]", "(q[b, h, i, :].to(f32) * scale).to(bf16)"),
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +46,10 @@ def everything_pays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def program(form: str, folder: Path) -> Program:
     path = folder / "k.tile"
-    trips, seen = FORMS[form]
-    path.write_text(ATTENTION.replace("RANGE", trips).replace("SEEN", seen), encoding="utf-8")
+    text = ATTENTION
+    for word, part in zip(("RANGE", "SEEN", "LEFT"), FORMS[form], strict=True):
+        text = text.replace(word, part)
+    path.write_text(text, encoding="utf-8")
     return Program(path)
 
 
@@ -70,8 +75,20 @@ def test_trips_without_effect_are_skipped(form: str, tmp_path: Path) -> None:
     found = program(form, tmp_path)
     numbers = {"B": 2, "H": 2, "S": 200, "N": 330, "scale": 0.125}
     ran = found.run(numbers, sorted_documents(), orders=ORDERS[:2])
-    assert ran.launched[-3:-1] == ("k_kernel_ahead", "k_kernel_ahead_2")
-    assert ran.launched[-1] == "k_kernel_skipping"
+    computed = "computed" in form
+    ahead = ["k_kernel_ahead", "k_kernel_ahead_2", *["k_kernel_ahead_3"] * computed]
+    name = f"k_kernel_{'computed_' * computed}skipping"
+    assert list(ran.launched) == ["k_kernel_cleared", *ahead, name]
+    if computed:
+        return
+    # without a workspace all trips are run
+    plan = found.kernel.plan
+    addresses = {x.name: (at + 1) << 32 for at, x in enumerate(plan.parameters)}
+    call = bind_sizes(plan, {}, dict(numbers))
+    launches = concrete_launches(
+        plan, choose_target(plan, (9, 0)), call, addresses, multiprocessors=3
+    )
+    assert [launch.kernel for launch in launches] == ["k_kernel"]
 
 
 def test_what_is_not_finite_reaches_all_rows(tmp_path: Path) -> None:

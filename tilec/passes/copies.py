@@ -212,23 +212,30 @@ def plan_tables(program: t.Program, tables: Skipping, target: Target) -> Copies 
     bits = max(op.a.type.dtype.bits for op in dots)
     if memory is None or bits not in rates.tensor or not rates.warpgroup_share:
         return None
+    asked = [copy for copy in tables.copies if isinstance(copy, BlockTable)]
+    others = tuple(copy for copy in tables.copies if not isinstance(copy, BlockTable))
+    copied = _priced(program, tables.before, others, dots, target) if others else None
     work = _work(tables.before, dots, facts, True)
-    if work is None:
+    if work is None and (copied is not None or not others):
         # as often as memory says that there is something to do
         return Copies(tables.copies, Sym.of(0), Sym.of(0))
+    if work is None or (others and copied is None):
+        return None
     trips, macs = work
     trip = TABLE_SHARE * macs / (rates.tensor[bits] * rates.warpgroup_share)
     """clocks that tables may take for each"""
     cost = Sym.of(0)
-    for table in tables.copies:
-        assert isinstance(table, BlockTable)
-        asked = table.operations / (rates.fma * TABLE_ISSUE)
+    for table in asked:
+        issued = table.operations / (rates.fma * TABLE_ISSUE)
         read = table.read_bits / 8 / (memory * MEMORY_SHARE)
-        block = max(asked, read) * table.scanned
+        block = max(issued, read) * table.scanned
         launch = ceil(launch_clocks(target.arch) / block)
         if block > trip and not _shared(table, tables.before):
             return None
         cost = cost + (table.elements + launch) * ceil(block * 16) // max(1, int(trip * 16))
+    if copied is not None:
+        # both have to pay
+        cost = sym_max([cost, copied.cost])
     return Copies(tables.copies, cost, trips)
 
 

@@ -96,8 +96,9 @@ def _asked(
         shown.append(("computed", replace(made.program, nests=(made.nest,))))
         forms, other = as_it_stands(made.program, made.nest, target, candidate, made, shown)
         reason = other if not forms else ""
-    if forms and take_all(forms):
-        forms = [*_skipping(program, nest, target, candidate, forms, shown), *forms]
+    if forms and turned is None:
+        given = (program, nest) if made is None else (made.program, made.nest)
+        forms = [*_skipping(*given, target, candidate, made, forms, shown), *forms]
     return forms, reason, shown
 
 
@@ -106,11 +107,12 @@ def _skipping(
     nest: t.Nest,
     target: Target,
     candidate: Candidate,
+    made: computed.Computed | None,
     forms: list[Form],
     shown: Shown,
 ) -> list[Form]:
-    """The forms that skip the trips which masks empty; where there are none the others learn why."""
-    tables, reason = _tables(program, nest, target, candidate)
+    """The forms that skip the trips which masks empty, behind what is `made` ahead; where there are none the others learn why."""
+    tables, reason = _tables(program, nest, target, candidate, made)
     found: list[Form] = []
     if tables is not None:
         shown.append(("block_tables", replace(tables.program, nests=(tables.nest,))))
@@ -121,7 +123,11 @@ def _skipping(
 
 
 def _tables(
-    program: t.Program, nest: t.Nest, target: Target, candidate: Candidate
+    program: t.Program,
+    nest: t.Nest,
+    target: Target,
+    candidate: Candidate,
+    made: computed.Computed | None,
 ) -> tuple[block_tables.Skipping | None, str]:
     """The nest whose loops skip trips by tables of blocks, made by nests that take tensors at any address where a block reads rows alone; or why
     they do not."""
@@ -132,7 +138,9 @@ def _tables(
     known = [copy for copy in copies if copy is not None]
     if len(known) < len(copies):
         return None, "a block of the mask or the values does not fit into registers"
-    return replace(found, copies=tuple(known)), ""
+    if made is None:
+        return replace(found, copies=tuple(known)), ""
+    return replace(found, copies=(*made.copies, *known), word=f"{made.word}_{found.word}"), ""
 
 
 def _ahead(
@@ -184,8 +192,7 @@ def as_it_stands(
     try:
         nest, axes = classify(program, scheduled.nest)
         placement = place(nest)
-        copied = turned is not None and not isinstance(turned, block_tables.Skipping)
-        chained = (8, 16) if copied else (16,)
+        chained = (8, 16) if turned is not None and turned.word != "skipping" else (16,)
         products = plan_products(
             nest, axes, target, candidate.warps, "auto", scheduled.origin, chained, ANY_NUMBER
         )
