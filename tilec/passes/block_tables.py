@@ -28,6 +28,7 @@ from tilec.ir.filters import filter_of
 from tilec.ir.symbolic import Sym, Var, ceildiv
 from tilec.ir.walking import variable_of
 from tilec.lazy_dataclass import dataclass
+from tilec.passes import eliminate_dead
 from tilec.passes.block_places import (
     bound_of,
     coarser,
@@ -60,6 +61,8 @@ class BlockTable(ComputedCopy):
     scanned: int = 0
     operations: int = 0
     read_bits: int = 0
+    is_mask: bool = False
+    """whether a bool says that a mask has an element in the block"""
 
     @property
     def reads_tiles(self) -> bool:
@@ -128,7 +131,7 @@ class _Making:
         asked, why = False, ""
         for mask in _masks(loop):
             chain = self._chain(mask)
-            if chain is None or not any(isinstance(op, t.Load) for op in chain):
+            if chain is None or not _asks_memory(chain, loop):
                 continue
             asked = True
             try:
@@ -144,11 +147,13 @@ class _Making:
             raise NotIdle(why)
         if not made:
             return loop
+        skipped = self._skipped(made[0]) if len(made) == 1 and finite else None
+        gate = skipped or (made[0] if len(made) == 1 else None)
         wild: list[BlockTable] = []
         for value in finite.values():
-            wild.append(self._table(loop, value, True, made))
+            wild.append(self._table(loop, value, True, gate))
             self.names.add(wild[-1].temp)
-        self.tables += [*made, *wild]
+        self.tables += [*made, *([skipped] if skipped is not None else []), *wild]
         return self._branch(loop, made, wild)
 
     def _branch(self, loop: t.For, seen: Sequence[BlockTable], wild: Sequence[BlockTable]) -> t.For:
@@ -205,10 +210,10 @@ class _Making:
         return sorted(found.values(), key=lambda op: self.order.get(id(op), len(self.order)))
 
     def _table(
-        self, loop: t.For, value: t.Value, finite: bool, masks: Sequence[BlockTable] = ()
+        self, loop: t.For, value: t.Value, finite: bool, skipped: BlockTable | None = None
     ) -> BlockTable:
-        """The table of blocks in which a mask has an element, or with `finite` a value has one that is not finite, of blocks that are skipped by
-        `masks`. Raises NotIdle where blocks are not those of trips and instances."""
+        """The table of blocks in which a mask has an element, or with `finite` a value has one that is not finite, of those that some instance has
+        `skipped`. Raises NotIdle where blocks are not those of trips and instances."""
         chain = self._chain(value)
         if chain is None:
             raise NotIdle("what is multiplied by zeros is computed from more than tensors")
@@ -240,64 +245,106 @@ class _Making:
             dims.append(count)
         cloner = _Elsewhere(self.numbers, news, replaced)
         ops = cloner.ops(chain)
-        ops += self._answer(cloner.value(value), finite)
+        if finite:
+            ops += self._wild(cloner.value(value))
+        else:
+            made = {v.id: op for op in ops for v in op.outs}
+            found: list[t.Op] = []
+            answer = self._some(cloner.value(value), made, found)
+            ops += found or [t.Elementwise("or", (answer, answer), outs=(self._bool(),))]
         tensor = next(op.access.tensor for op in chain if isinstance(op, t.Load))
         sizes = sorted({v for op in chain for v in variables(op) if v.kind == "tile"})
         numbers = [str(self.program.tiles[v.name]) for v in sizes]
-        temp = "_".join((tensor, "wild" if finite else "blocks", *numbers))
-        while temp in self.names:
-            temp += "_other"
+        temp = self._named("_".join((tensor, "wild" if finite else "blocks", *numbers)))
         if not finite:
             ops += self._beyond(loop, most, news, cloner, ops[-1].out)
-        elif len(masks) == 1:
-            ops = self._where_skipped(masks[0], entry, replaced, ops)
+        elif skipped is not None:
+            ops = self._where_skipped(skipped, entry, replaced, ops)
+        scanned = sum(_elements(x.arg) for x in all_ops(t.Block(tuple(ops))) if isinstance(x, t.Reduce))  # fmt: skip
         terms = tuple(t.AtScalar(Sym.of(axis.index)) for axis in grid)
         ops.append(t.Store(t.Access(temp, terms), ops[-1].out, span=value.span))
-        places = [t.Tensor(x.temp, BOOL, x.dims, "temp") for x in masks]
+        places = [t.Tensor(x.temp, BOOL, x.dims, "temp") for x in (skipped,) if x is not None]
         places.append(t.Tensor(temp, BOOL, tuple(dims), "temp"))
         program = replace(
             self.program,
             tensors=(*self.program.tensors, *places),
-            nests=(t.Nest(tuple(grid), t.Block(tuple(ops)), value.span),),
+            nests=(t.Nest(tuple(grid), eliminate_dead.run(t.Block(tuple(ops))), value.span),),
         )
         whole = [op for op in chain if _elements(op.out) == _elements(value)]
         tiles = [op.out for op in whole if isinstance(op, t.Load) and op.out.type.rank > 1]
         return BlockTable(
             tensor, temp, BOOL, tuple(dims), program,
             entry=tuple(entry),
-            scanned=_elements(value),
+            is_mask=not finite,
+            scanned=max(1, scanned),
             operations=1 + sum(isinstance(op, t.Elementwise) for op in whole) + 2 * finite,
             read_bits=sum(tile.type.dtype.bits for tile in tiles),
         )  # fmt: skip
 
-    def _answer(self, value: t.Value, finite: bool) -> list[t.Op]:
-        """One bool of a tile."""
+    def _wild(self, value: t.Value) -> list[t.Op]:
+        """Whether an element is not finite: 0 times such a one is NaN."""
         ops: list[t.Op] = []
-        span = value.span
+        axes = value.type.axes
+        if value.type.dtype not in (F32, F64):
+            value = self._made(ops, t.Cast, t.TileType(F32, axes), arg=value)
+        dtype = value.type.dtype
+        zero = self._made(ops, t.Constant, t.TileType(dtype), value=0.0)
+        zeros = self._made(
+            ops, t.Elementwise, t.TileType(dtype, axes), op="mul", args=(value, zero)
+        )
+        # row by row, so that all rows of a thread are under way at once
+        total = zeros
+        for last in reversed(range(len(axes))):
+            rest = t.TileType(dtype, axes[:last])
+            total = self._made(ops, t.Reduce, rest, op="sum", arg=total, axes=(last,))
+        self._made(ops, t.Elementwise, t.TileType(BOOL), op="ne", args=(total, zero))
+        return ops
 
-        def made(kind: type[t.Op], type_: t.TileType, **parts: Any) -> t.Value:
-            ops.append(kind(outs=(self._fresh(type_),), span=span, **parts))
-            return ops[-1].out
+    def _some(self, value: t.Value, made: Mapping[int, t.Op], ops: list[t.Op]) -> t.Value:
+        """A bool that holds where an element of a mask does. Of integers that are compared along different axes the least and the greatest are asked: that is
+        exact for an order, and for equal ones holds where their ranges meet. It may hold where two conditions do at different places."""
+        op = made.get(value.id)
+        flag = t.TileType(BOOL)
+        match op:
+            case t.Rearrange():
+                return self._some(op.arg, made, ops)
+            case t.Elementwise(op="and" | "or"):
+                parts = tuple(self._some(arg, made, ops) for arg in op.args)
+                return self._made(ops, t.Elementwise, flag, op=op.op, args=parts)
+            case t.Elementwise(op="eq" | "lt" | "le" | "gt" | "ge") if _is_apart(op):
+                a, b = op.args
+                if op.op == "eq":
+                    flags = (self._order("le", a, b, ops), self._order("le", b, a, ops))
+                    return self._made(ops, t.Elementwise, flag, op="and", args=flags)
+                if op.op in ("lt", "le"):
+                    return self._order(op.op, a, b, ops)
+                return self._order("lt" if op.op == "gt" else "le", b, a, ops)
+            case _:
+                return self._end(value, "any", ops)
 
+    def _order(self, word: str, low: t.Value, high: t.Value, ops: list[t.Op]) -> t.Value:
+        """Whether an element of one tile is less than one of another, or no greater."""
+        ends = (self._end(low, "min", ops), self._end(high, "max", ops))
+        return self._made(ops, t.Elementwise, t.TileType(BOOL), op=word, args=ends)
+
+    def _end(self, value: t.Value, word: str, ops: list[t.Op]) -> t.Value:
+        """The reduction of a whole tile."""
         axes = value.type.axes
         kept = tuple(n for n, axis in enumerate(axes) if not axis.is_one)
+        if not axes:
+            return value
+        dtype = value.type.dtype
         if len(kept) < len(axes):
             axes = tuple(axes[n] for n in kept)
-            value = made(t.Rearrange, t.TileType(value.type.dtype, axes), arg=value, axes=kept)
-        if finite:
-            if value.type.dtype not in (F32, F64):
-                value = made(t.Cast, t.TileType(F32, axes), arg=value)
-            dtype = value.type.dtype
-            value = made(t.Elementwise, t.TileType(dtype, axes), op="abs", args=(value,))
-            most = made(t.Constant, t.TileType(dtype), value=float("inf"))
-            value = made(t.Elementwise, t.TileType(BOOL, axes), op="lt", args=(value, most))
-        word = "all" if finite else "any"
-        while axes:
-            axes = axes[:-1]
-            value = made(t.Reduce, t.TileType(BOOL, axes), op=word, arg=value, axes=(len(axes),))
-        if finite:
-            made(t.Elementwise, t.TileType(BOOL), op="not", args=(value,))
-        return ops
+            value = self._made(ops, t.Rearrange, t.TileType(dtype, axes), arg=value, axes=kept)
+        if not axes:
+            return value
+        whole = tuple(range(len(axes)))
+        return self._made(ops, t.Reduce, t.TileType(dtype), op=word, arg=value, axes=whole)
+
+    def _made(self, ops: list[t.Op], kind: type[t.Op], type_: t.TileType, **parts: Any) -> t.Value:
+        ops.append(kind(outs=(self._fresh(type_),), **parts))
+        return ops[-1].out
 
     def _beyond(
         self, loop: t.For, most: Sym, news: Mapping[Var, Sym], cloner: Cloner, answer: t.Value
@@ -317,38 +364,78 @@ class _Making:
         late = t.Elementwise("ge", (trip.out, end), outs=(self._bool(),))
         return [*ops, trip, late, t.Elementwise("or", (answer, late.out), outs=(self._bool(),))]
 
+    def _skipped(self, mask: BlockTable) -> BlockTable | None:
+        """The table of trips that some instance skips, of the indices that say which values a trip has: all but one of the mask's. None where that
+        is all, or there is nothing else."""
+        rows = [axis.index for axis in self.nest.grid if axis.step is not None]
+        others = [at for at, place in enumerate(mask.entry) if place in map(Sym.of, rows)]
+        if len(others) != 1:
+            return None
+        (at,) = others
+        (nest,) = mask.program.nests
+        news = [Var(axis.name, "trip", self.numbers.next + n) for n, axis in enumerate(nest.grid)]
+        self.numbers.next += len(news)
+        part, count = Sym.of(news[at]), mask.dims[at]
+        terms: list[t.IndexTerm] = [t.AtScalar(Sym.of(var)) for var in news]
+        del news[at]
+        start = part * TOGETHER
+        terms[at] = t.AtSpan(start, Sym.of(TOGETHER), None, count)
+        axis = t.Axis(Sym.of(TOGETHER), TOGETHER, (t.Below(count - start),))
+        load = t.Load(t.Access(mask.temp, tuple(terms)), outs=(self._fresh(t.TileType(BOOL, (axis,))),))  # fmt: skip
+        alike = t.Reduce("all", load.out, (0,), outs=(self._bool(),))
+        before = t.Constant(True, outs=(self._bool(),))
+        entry, result = self._bool(), self._bool()
+        both = t.Elementwise("and", (entry, alike.out), outs=(self._bool(),))
+        carried = (t.Carried(before.out, entry, both.out, result),)
+        (var,) = part.variables
+        walk = t.For(
+            "part", var, ceildiv(count, TOGETHER), carried, t.Block((load, alike, both)), outs=(result,),
+        )  # fmt: skip
+        skips = t.Elementwise("not", (result,), outs=(self._bool(),))
+        temp = self._named(f"{mask.temp}_skipped")
+        grid = tuple(
+            replace(axis, index=new)
+            for axis, new in zip((*nest.grid[:at], *nest.grid[at + 1 :]), news, strict=True)
+        )
+        store = t.Store(t.Access(temp, tuple(t.AtScalar(Sym.of(v)) for v in news)), skips.out)
+        ops = (before, walk, skips, store)
+        dims = (*mask.dims[:at], *mask.dims[at + 1 :])
+        places = (t.Tensor(mask.temp, BOOL, mask.dims, "temp"), t.Tensor(temp, BOOL, dims, "temp"))
+        program = replace(
+            self.program,
+            tensors=(*self.program.tensors, *places),
+            nests=(t.Nest(grid, t.Block(ops), nest.span),),
+        )
+        return BlockTable(
+            mask.tensor, temp, BOOL, dims, program,
+            entry=(*mask.entry[:at], *mask.entry[at + 1 :]), scanned=1, operations=1,
+        )  # fmt: skip
+
     def _where_skipped(
-        self, mask: BlockTable, entry: Sequence[Sym], news: Mapping[Sym, Sym], ops: list[t.Op]
+        self,
+        table: BlockTable,
+        entry: Sequence[Sym],
+        news: Mapping[Sym, Sym],
+        ops: list[t.Op],
     ) -> list[t.Op]:
-        """The ops of an answer about values, in a branch for blocks that some trip skips: where no mask empties any, no value is looked at. As they
-        are where a block is that of instances which differ in more than one number."""
-        others = [at for at, place in enumerate(mask.entry) if place not in entry]
-        if len(others) > 1:
+        """The ops of an answer about values, in a branch for blocks of trips that some instance skips: where no mask empties any, no value is
+        looked at. As they are where a block of values is of several such."""
+        if not set(table.entry) <= set(entry):
             return ops
-        terms: list[t.IndexTerm] = [t.AtScalar(news.get(place, place)) for place in mask.entry]
-        before: list[t.Op] = [t.Constant(True, outs=(self._bool(),))]
-        if others:
-            (at,) = others
-            var = Var("part", "trip", self.numbers.next)
-            self.numbers.next += 1
-            start, count = Sym.of(var) * TOGETHER, mask.dims[at]
-            terms[at] = t.AtSpan(start, Sym.of(TOGETHER), None, count)
-            axis = t.Axis(Sym.of(TOGETHER), TOGETHER, (t.Below(count - start),))
-            load = t.Load(t.Access(mask.temp, tuple(terms)), outs=(self._fresh(t.TileType(BOOL, (axis,))),))  # fmt: skip
-            alike = t.Reduce("all", load.out, (0,), outs=(self._bool(),))
-            entry_, result = self._bool(), self._bool()
-            both = t.Elementwise("and", (entry_, alike.out), outs=(self._bool(),))
-            carried = (t.Carried(before[0].out, entry_, both.out, result),)
-            trips = ceildiv(count, TOGETHER)
-            body = t.Block((load, alike, both))
-            before.append(t.For("part", var, trips, carried, body, outs=(result,)))
-        else:
-            before = [t.Load(t.Access(mask.temp, tuple(terms)), outs=(self._bool(),))]
-        skips = t.Elementwise("not", (before[-1].out,), outs=(self._bool(),))
+        terms = tuple(t.AtScalar(news[place]) for place in table.entry)
+        load = t.Load(t.Access(table.temp, terms), outs=(self._bool(),))
+        asked: list[t.Op] = [load]
+        if table.is_mask:
+            asked.append(t.Elementwise("not", (load.out,), outs=(self._bool(),)))
         fine = t.Constant(False, outs=(self._bool(),))
         merge = t.Merge(ops[-1].out, fine.out, self._bool())
-        branch = t.If(skips.out, t.Block(tuple(ops)), t.Block(), (merge,), outs=(merge.result,))
-        return [*before, skips, fine, branch]
+        branch = t.If(asked[-1].out, t.Block(tuple(ops)), t.Block(), (merge,), outs=(merge.result,))
+        return [*asked, fine, branch]
+
+    def _named(self, temp: str) -> str:
+        while temp in self.names:
+            temp += "_other"
+        return temp
 
     def _in_range(self, chain: Iterable[t.Op], loop: t.For, most: Sym) -> None:
         """No scalar index of a trip beyond an instance's last one leaves its tensor. Raises NotIdle where that is not known."""
@@ -383,6 +470,18 @@ class _Elsewhere(Cloner):
     def sym(self, sym: Sym) -> Sym:
         """A symbolic integer in terms of the copies."""
         return self.replaced.get(sym) or super().sym(sym)
+
+
+def _asks_memory(chain: Sequence[t.Op], loop: t.For) -> bool:
+    """Whether a mask hangs on more of memory than numbers by which the loop is bounded: its program has left out those trips."""
+    loads = (op for op in chain if isinstance(op, t.Load))
+    return any(op.out.type.rank or variable_of(op.out) not in loop.trips.variables for op in loads)
+
+
+def _is_apart(op: t.Elementwise) -> bool:
+    """Whether integers are compared that differ along different axes."""
+    sides = [{n for n, axis in enumerate(v.type.axes) if not axis.is_one} for v in op.args]
+    return op.args[0].type.dtype.is_integer and not sides[0] & sides[1]
 
 
 def _masks(loop: t.For) -> list[t.Value]:

@@ -316,13 +316,20 @@ def _temp_name(program: t.Program, tensor: str) -> str:
 
 
 def with_copies(
-    places: tuple[Workspace, ...], total: Sym, copies: Collection[Copies]
+    places: tuple[Workspace, ...],
+    total: Sym,
+    copies: Collection[Copies],
+    beside: tuple[t.Tensor, ...] = (),
 ) -> tuple[tuple[Workspace, ...], Spare | None]:
-    """The workspace with room for copies behind `total` bytes, and how much that is."""
+    """The workspace with room for copies, and what is `beside` them and has no place, behind `total` bytes, and how much that is."""
     found = list(places)
     end = total
     conditions: dict[t.HostExpr, None] = {}
     known = {place.tensor for place in places}
+    for temp in beside:
+        if temp.name not in known:
+            found.append(Workspace(temp.name, end, Sym.of(256)))
+            end = end + 256
     for group in copies:
         conditions[t.HostOp("and", group.conditions)] = None
         for copy in group.rows:
