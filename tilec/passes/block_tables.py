@@ -131,7 +131,7 @@ class _Making:
         asked, why = False, ""
         for mask in _masks(loop):
             chain = self._chain(mask)
-            if chain is None or not _asks_memory(chain, loop):
+            if chain is None or not self._asks_memory(chain, loop):
                 continue
             asked = True
             try:
@@ -188,6 +188,12 @@ class _Making:
     def _fresh(self, type_: t.TileType) -> t.Value:
         self.numbers.next += 1
         return t.Value(self.numbers.next - 1, type_)
+
+    def _asks_memory(self, chain: Sequence[t.Op], loop: t.For) -> bool:
+        """Whether a mask hangs on more of memory than numbers by which the loop is bounded: its program has left out those trips."""
+        bounds = [self.definitions.defining.get(v.key) for v in loop.trips.variables if v.kind == "value"]  # fmt: skip
+        known = [op.access for op in bounds if isinstance(op, t.Load)]
+        return any(isinstance(op, t.Load) and op.access not in known for op in chain)
 
     # ---- tables
 
@@ -277,7 +283,7 @@ class _Making:
             entry=tuple(entry),
             is_mask=not finite,
             scanned=max(1, scanned),
-            operations=1 + sum(isinstance(op, t.Elementwise) for op in whole) + 2 * finite,
+            operations=1 if finite else 1 + sum(isinstance(op, t.Elementwise) for op in whole),
             read_bits=sum(tile.type.dtype.bits for tile in tiles),
         )  # fmt: skip
 
@@ -369,7 +375,7 @@ class _Making:
         is all, or there is nothing else."""
         rows = [axis.index for axis in self.nest.grid if axis.step is not None]
         others = [at for at, place in enumerate(mask.entry) if place in map(Sym.of, rows)]
-        if len(others) != 1:
+        if len(others) != 1 or len(mask.entry) == 1:
             return None
         (at,) = others
         (nest,) = mask.program.nests
@@ -470,12 +476,6 @@ class _Elsewhere(Cloner):
     def sym(self, sym: Sym) -> Sym:
         """A symbolic integer in terms of the copies."""
         return self.replaced.get(sym) or super().sym(sym)
-
-
-def _asks_memory(chain: Sequence[t.Op], loop: t.For) -> bool:
-    """Whether a mask hangs on more of memory than numbers by which the loop is bounded: its program has left out those trips."""
-    loads = (op for op in chain if isinstance(op, t.Load))
-    return any(op.out.type.rank or variable_of(op.out) not in loop.trips.variables for op in loads)
 
 
 def _is_apart(op: t.Elementwise) -> bool:
