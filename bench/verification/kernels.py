@@ -21,6 +21,7 @@ from tilec.toolchain.cache import default_cache
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"
+BENCH = ROOT / "bench"
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ MODES: tuple[Mode, ...] = ("late", "early")
 
 REFUSALS = frozenset(
     {"E0201", "E0204", "E0304", "E0316"}
-    | {"E0403", "E0404", "E0405", "E0511", "E0515", "E0601", "E0602", "E0603"}
+    | {"E0403", "E0404", "E0405", "E0511", "E0514", "E0515", "E0601", "E0602", "E0603"}
 )
 """Codes that a program of the generator may get: what a tile or a loop may not do is not all known to it."""
 

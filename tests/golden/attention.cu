@@ -1126,7 +1126,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       const int v_row_end = T - BN * stage;
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
+      const bf16_t* const v_at_2 = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * stage * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
@@ -1135,7 +1135,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[stage].beyond(v_row_lane, v_col_at, v_row_step * 8,
-              0), v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end ? 16
+              0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end ? 16
               : 0);
         }
       }
@@ -2990,7 +2990,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       const int v_row_end = T - BN * j_tile_next;
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
+      const bf16_t* const v_at_2 = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
           * j_tile_next * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
@@ -2999,7 +2999,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[j_tile_next % 3].beyond(v_row_lane, v_col_at,
-              v_row_step * 8, 0), v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128,
+              v_row_step * 8, 0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128,
               v_row_at < v_row_end ? 16 : 0);
         }
       }

@@ -1518,7 +1518,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
+      const bf16_t* const v_at_2 = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
           * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
@@ -1527,7 +1527,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].beyond(v_row_lane, v_col_at,
-              v_row_step * 16, 0), v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128,
+              v_row_step * 16, 0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128,
               v_row_at < v_row_end ? 16 : 0);
         }
       }
@@ -5388,7 +5388,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
       const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
       cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0), k_at_
-          + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at >= k_row_begin_end ? 16 : 0);
+          + int64_t{k_col_at} + int64_t{k_row_at} * 128, ceil_div(min_of(BM * i_tile + BM, S),
+          BN) > 0 && k_row_at >= k_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -5786,12 +5787,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
     // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
-      const int v_row_end = BN * j_tile_next - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + BN
+      const int v_row_end_2 = BN * j_tile_next - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + BN
           + min_of(BM * i_tile + BM, S);
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 - int64_t{BN}
+      const bf16_t* const v_at_2 = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 - int64_t{BN}
           * j_tile_next * 128 + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM, S), BN)
           * 128 - int64_t{BN} * 128;
       #pragma unroll
@@ -5801,8 +5802,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].beyond(v_row_lane, v_col_at,
-              v_row_step * 16, 0), v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128,
-              v_row_at < v_row_end ? 16 : 0);
+              v_row_step * 16, 0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128,
+              v_row_at < v_row_end_2 ? 16 : 0);
         }
       }
     }
@@ -10542,7 +10543,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[j, h, :])
-      const bf16_t* const v_at = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
+      const bf16_t* const v_at_2 = v + int64_t{H} * BN * j_tile_next * 128 + int64_t{H} * lo * 128
           + int64_t{h} * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
@@ -10551,7 +10552,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].beyond(v_row_lane, v_col_at,
-              v_row_step * 16, 0), v_at + int64_t{H} * v_row_at * 128 + v_col_at,
+              v_row_step * 16, 0), v_at_2 + int64_t{H} * v_row_at * 128 + v_col_at,
               v_row_at < v_row_end && v_row_at >= v_row_begin_end ? 16 : 0);
         }
       }
