@@ -157,6 +157,8 @@ class Limit:
             tile += ", early"
         if not turns:
             tile += ", no turns"
+        if self.number(form, 5):
+            tile += ", queries in registers"
         trips, all_of_them = LENGTH // keys, self.instances(form)
         run = partial(self.run, form)
         endless = ENDLESS * 128 // keys

@@ -129,6 +129,30 @@ __device__ __forceinline__ void multiply_scores(float (&d)[32], uint64_t a, uint
       : "l"(a), "l"(b), "n"(kFresh ? 0 : 1));
 }
 
+template <bool kFresh>
+__device__ __forceinline__ void multiply_scores(float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile("{.reg .pred more; setp.ne.b32 more, %69, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " NAMES
+               ", {%64, %65, %66, %67}, %68, more, 1, 1, 0;}"
+               : SUMS(d)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kFresh ? 0 : 1));
+}
+template <bool kFresh>
+__device__ __forceinline__ void multiply_scores(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "{.reg .pred more; setp.ne.b32 more, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
+      "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, "
+      "more, 1, 1, 0;}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kFresh ? 0 : 1));
+}
+
 /// Tiles in shared memory, and where.
 template <int kForm, int kGroups, int kKeys>
 struct Places {
@@ -233,7 +257,9 @@ __device__ __forceinline__ void produce(const Arguments& a, uint32_t base) {
   }
 }
 
-template <int kForm, int kGroups, int kKeys, bool kEarly, bool kTurns>
+/// `kEarly`: what scores have besides is done while the second product runs, else behind both. `kTurns`: products are started in turn. `kHeld`:
+/// queries are in registers, and a bias is read where it is added.
+template <int kForm, int kGroups, int kKeys, bool kEarly, bool kTurns, bool kHeld>
 __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
   using P = Places<kForm, kGroups, kKeys>;
   constexpr int kScores = kKeys / 2;
@@ -246,18 +272,32 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
   if (kTurns && group == kGroups - 1) turn_give(1);
 
   float s[kScores] = {}, o[64], sum[2];
+  uint32_t held[kHeld ? 8 : 1][4];
   uint32_t packed[kScores / 2], side[kForm == kBias ? kScores / 2 : kScores / 4];
 
+  const auto load_bias = [&](int n, uint32_t (&r)[4]) {
+    const uint32_t from = base + P::kBesideAt + beside.slot * P::kBesideBytes;
+    const int chunk = ((n % 4 * 2 + lane / 16) ^ (row % 8)) * 16;
+    load_matrices(r, from + n / 4 * (P::kRows * 128) + row * 128 + chunk);
+  };
+  const auto release_side = [&]() {
+    if constexpr (P::kBesideBytes > 0) {
+      __syncwarp();
+      if (lane == 0) barrier_arrive(free_of(barriers, kBesideRing, beside));
+      beside.next<2>();
+    }
+  };
   const auto load_side = [&]() {
     if constexpr (P::kBesideBytes > 0) {
       barrier_wait(full(barriers, kBesideRing, beside), beside.parity);
       const uint32_t from = base + P::kBesideAt + beside.slot * P::kBesideBytes;
-      if constexpr (kForm == kBias) {
+      if constexpr (kForm == kBias && kHeld) {
+        return;
+      } else if constexpr (kForm == kBias) {
 #pragma unroll
         for (int n = 0; n < kKeys / 16; ++n) {
           uint32_t r[4];
-          const int chunk = ((n % 4 * 2 + lane / 16) ^ (row % 8)) * 16;
-          load_matrices(r, from + n / 4 * (P::kRows * 128) + row * 128 + chunk);
+          load_bias(n, r);
           for (int i = 0; i < 4; ++i) side[4 * n + i] = r[i];
         }
       } else {
@@ -269,9 +309,7 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
           for (int i = 0; i < 4; ++i) side[4 * n + i] = r[i];
         }
       }
-      __syncwarp();
-      if (lane == 0) barrier_arrive(free_of(barriers, kBesideRing, beside));
-      beside.next<2>();
+      release_side();
     }
   };
   const auto combine = [&]() {
@@ -334,6 +372,14 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
           }
         }
       }
+    } else if constexpr (kForm == kBias && kHeld) {
+#pragma unroll
+      for (int n = 0; n < kKeys / 16; ++n) {
+        uint32_t r[4];
+        load_bias(n, r);
+        for (int i = 0; i < 4; ++i) side[4 * n + i] = r[i];
+        for (int i = 0; i < 8; ++i) besides(8 * n + i);
+      }
     } else {
 #pragma unroll
       for (int i = 0; i < kScores; ++i) besides(i);
@@ -360,6 +406,14 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
     fence();
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
+      if constexpr (kHeld) {
+        if (i == 0) {
+          multiply_scores<true>(s, held[i], right + i % 4 * 2 + i / 4 * (kKeyPanel >> 4));
+        } else {
+          multiply_scores<false>(s, held[i], right + i % 4 * 2 + i / 4 * (kKeyPanel >> 4));
+        }
+        continue;
+      }
       const int a_step = i % 4 * 2 + i / 4 * (kPanel >> 4), b_step = i % 4 * 2 + i / 4 * (kKeyPanel >> 4);
       if (i == 0) {
         multiply_scores<true>(s, left + a_step, right + b_step);
@@ -396,6 +450,13 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
     if (!a.batch_first) batch = rest % a.batches;
     const int plane = batch * a.heads + head;
     barrier_wait(full(barriers, kQueryRing, query), query.parity);
+    if constexpr (kHeld) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int chunk = ((i % 4 * 2 + lane / 16) ^ (row % 8)) * 16;
+        load_matrices(held[i], base + query.slot * P::kQueryBytes + i / 4 * (P::kRows * 128) + row * 128 + chunk);
+      }
+    }
     barrier_wait(full(barriers, kKeyRing, key), key.parity);
     multiply_keys();
     load_side();
@@ -406,8 +467,10 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
     for (int i = 0; i < kScores; ++i) asm volatile("" : "+f"(s[i]));
     if (lane == 0) barrier_arrive(free_of(barriers, kKeyRing, key));
     key.next<2>();
-    if (kForm == kMaskBits) all_besides();
-    weights(kForm != kMaskBits);
+    constexpr bool kApart = kForm == kMaskBits || (kForm == kBias && kHeld);
+    if (kApart) all_besides();
+    if (kForm == kBias && kHeld) release_side();
+    weights(!kApart);
     if (P::kQuerySlots == 2 && storing) {
       if (lane == 0) {
         asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
@@ -435,6 +498,7 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
         } else {
           all_besides();
         }
+        if (kForm == kBias && kHeld) release_side();
       }
       wait<0>();
       for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(o[i]));
@@ -497,7 +561,7 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
   }
 }
 
-template <int kForm, int kGroups, int kKeys, bool kEarly, bool kTurns>
+template <int kForm, int kGroups, int kKeys, bool kEarly, bool kTurns, bool kHeld>
 __global__ void __launch_bounds__(kGroups * 128 + 128, 1) loaded(const __grid_constant__ Arguments a) {
   using P = Places<kForm, kGroups, kKeys>;
   extern __shared__ unsigned char storage[];
@@ -517,17 +581,17 @@ __global__ void __launch_bounds__(kGroups * 128 + 128, 1) loaded(const __grid_co
     if (threadIdx.x / 32 == kGroups * 4 && elected()) produce<kForm, kGroups, kKeys>(a, base);
   } else {
     registers_take<kGroups == 2 ? 232 : 160>();
-    consume<kForm, kGroups, kKeys, kEarly, kTurns>(a, base);
+    consume<kForm, kGroups, kKeys, kEarly, kTurns, kHeld>(a, base);
   }
 }
 
 struct Named {
   const char* name;
-  int form, groups, keys, early, turns, bytes;
+  int form, groups, keys, early, turns, held, bytes;
   void (*kernel)(Arguments);
 };
 
-template <int kForm, int kGroups, int kKeys, bool kEarly, bool kTurns>
+template <int kForm, int kGroups, int kKeys, bool kEarly, bool kTurns, bool kHeld = false>
 constexpr Named named(const char* name) {
   return {name,
           kForm,
@@ -535,19 +599,24 @@ constexpr Named named(const char* name) {
           kKeys,
           kEarly,
           kTurns,
+          kHeld,
           Places<kForm, kGroups, kKeys>::kBytes,
-          loaded<kForm, kGroups, kKeys, kEarly, kTurns>};
+          loaded<kForm, kGroups, kKeys, kEarly, kTurns, kHeld>};
 }
 
 const Named kForms[] = {
     named<kPlain, 2, 128, false, true>("plain"),
+    named<kPlain, 2, 128, false, true, true>("plain"),
     named<kPlain, 3, 64, false, true>("plain"),
     named<kMaskBytes, 2, 128, false, true>("mask"),
     named<kMaskBytes, 2, 128, true, true>("mask"),
     named<kMaskBits, 2, 128, false, true>("mask, as bits"),
     named<kMaskBits, 2, 128, true, true>("mask, as bits"),
+    named<kMaskBits, 2, 128, false, true, true>("mask, as bits"),
+    named<kMaskBits, 2, 128, true, true, true>("mask, as bits"),
     named<kBias, 2, 128, true, true>("bias"),
     named<kBias, 2, 128, false, true>("bias"),
+    named<kBias, 2, 128, true, true, true>("bias"),
     named<kBias, 3, 64, true, true>("bias"),
     named<kBias, 3, 64, false, true>("bias"),
     named<kCap, 2, 128, true, true>("soft cap"),
@@ -599,10 +668,11 @@ bool make_permuted(CUtensorMap* map, const void* tensor, int rows, int box_rows)
 
 extern "C" int forms() { return sizeof(kForms) / sizeof(kForms[0]); }
 extern "C" const char* form_name(int n) { return kForms[n].name; }
-/// Rows and keys of a tile; whether what is besides is early, and whether there are turns; 0 plain, 1 and 2 masks, 3 bias, 4 soft cap.
+/// Rows and keys of a tile; whether what is besides is early, and whether there are turns; 0 plain, 1 and 2 masks, 3 bias, 4 soft cap;
+/// whether queries are in registers.
 extern "C" int form_number(int n, int which) {
   const Named& f = kForms[n];
-  const int numbers[] = {f.groups * 64, f.keys, f.early, f.turns, f.form};
+  const int numbers[] = {f.groups * 64, f.keys, f.early, f.turns, f.form, f.held};
   return numbers[which];
 }
 
