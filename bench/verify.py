@@ -2,7 +2,7 @@
 
 usage: python bench/verify.py PART… [--out FILE] [--seconds N] [--jobs N] [--kernel NAME]… [--arch ARCH] [--dry]
 
-Parts: ragged, examples, faults, limits, sanitizer, archs, bits, wmma. Each builds with --jobs processes before it uses the GPU, then has
+Parts: ragged, forms, examples, faults, limits, sanitizer, archs, bits, wmma. Each builds with --jobs processes before it uses the GPU, then has
 --seconds; what is not done by then counts as failed. --dry does everything but the launches: the interpreter stands in.
 Exit status: 0 all agree, 3 the machine lacks something, 4 something failed.
 """
@@ -26,6 +26,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 
 PARTS = {
     "ragged": ("ragged", "ragged_part"),
+    "forms": ("ragged", "forms"),
     "examples": ("examples", "examples"),
     "faults": ("faults", "faults"),
     "limits": ("limits", "limits"),

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,8 @@ INEXACT = frozenset(
 )
 """Operations whose rounding the hardware's approximations decide."""
 
+Outputs = dict[str, Array]
+
 
 def exact(kernel: CompiledKernel) -> bool:
     """Whether nothing in a kernel leaves its bits to the order or the accuracy of an operation. A product followed by a sum may be
@@ -83,31 +86,55 @@ def bits(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -> Ev
     ready, refused = build_all(wanted, arch, "cubin", jobs)
     for source, error in refused:
         evidence.notes.append(f"{source.kernel} is refused: {error}")
-    emulated = Emulator(arch)
     deadline = time.monotonic() + seconds
     with ExitStack() as stack:
+        # copies of this process, which are made before it opens the GPU
+        pool = stack.enter_context(ProcessPoolExecutor(jobs, mp_context=get_context("fork")))
+        waiting = [pool.submit(_emulated, item, arch) for item in ready]
         device = Emulator(arch, Schedule("early")) if dry else stack.enter_context(open_gpu())
-        for item in ready:
-            if time.monotonic() > deadline:
+        for item, emulated in zip(ready, waiting, strict=True):
+            try:
+                second = emulated.result(max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
                 evidence.notes.append(f"{item.source.kernel} was not reached in time")
+                emulated.cancel()
                 continue
-            _compare(evidence, item, device, emulated)
+            _compare(evidence, item, device, second)
     return evidence
 
 
-def _compare(evidence: Evidence, item: Ready, device: Gpu | Emulator, emulated: Emulator) -> None:
-    kernel = item.kernel
-    kind = "exact" if exact(kernel) else "approximate"
+def _calls(item: Ready) -> list[CallSizes]:
+    """The smallest calls in which every size is positive."""
     try:
         calls = [c for c in ragged(item) if all(n > 0 for n in c.dims.values())]
     except TileError:  # a program without an example for the GPU
         calls = [example(item, "cpu")]
-    for sizes in sorted(calls, key=lambda c: sum(c.dims.values()))[:SIZES]:
-        arrays = inputs(Job(item.source, sizes, beyond=False), kernel.program)
+    return sorted(calls, key=lambda c: sum(c.dims.values()))[:SIZES]
+
+
+def _emulated(item: Ready, arch: str) -> list[Outputs | str]:
+    """What the emulator writes in each call of a kernel, or what it reports."""
+    machine = Emulator(arch)
+    found: list[Outputs | str] = []
+    for sizes in _calls(item):
         try:
-            first = _outputs(item, device, sizes, arrays)
-            second = _outputs(item, emulated, sizes, arrays)
+            found.append(_outputs(item, machine, sizes))
         except TileError as error:
+            found.append(str(error))
+    return found
+
+
+def _compare(
+    evidence: Evidence, item: Ready, device: Gpu | Emulator, emulated: list[Outputs | str]
+) -> None:
+    kernel = item.kernel
+    kind = "exact" if exact(kernel) else "approximate"
+    for sizes, second in zip(_calls(item), emulated, strict=True):
+        try:
+            if isinstance(second, str):
+                raise RuntimeError(second)
+            first = _outputs(item, device, sizes)
+        except (TileError, RuntimeError) as error:
             evidence.record(
                 f"{kind} kernels",
                 False,
@@ -128,10 +155,9 @@ def _compare(evidence: Evidence, item: Ready, device: Gpu | Emulator, emulated: 
             )
 
 
-def _outputs(
-    item: Ready, machine: Gpu | Emulator, sizes: CallSizes, arrays: Mapping[str, Array]
-) -> dict[str, Array]:
+def _outputs(item: Ready, machine: Gpu | Emulator, sizes: CallSizes) -> Outputs:
     """The bytes of every output."""
+    arrays = inputs(Job(item.source, sizes, beyond=False), item.kernel.program)
     if isinstance(machine, Emulator):
         module = machine.module(item.kernel.name, item.compiled.cu)
     else:

@@ -60,7 +60,7 @@ def limits(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -> 
             f"{s.kernel} does not compile: {e.diagnostics[0].message}" for s, e in refused
         ]
         with Verifiers(jobs) as verifiers, nullcontext(None) if dry else open_gpu() as gpu:
-            shifted = [j for r in cubins for j in [*_shifted(r), *_smallest(r)]]
+            shifted = [j for r in cubins for j in [*_shifted(r), *smallest(r)]]
             by_key = {(r.source.path, r.source.kernel): r for r in cubins}
             run_jobs(shifted, by_key, gpu, verifiers, evidence, deadline)
         for ready in shared:
@@ -84,7 +84,7 @@ def _middle(ready: Ready) -> CallSizes:
     return next(s for s in ragged(ready) if all(s.dims.values()))
 
 
-def _smallest(ready: Ready) -> Iterator[Job]:
+def smallest(ready: Ready) -> Iterator[Job]:
     """Every size 1, every size 0, each size alone 1 and 0, as far as contracts allow."""
     base = _middle(ready)
     names = list(base.dims)
@@ -104,8 +104,10 @@ def _smallest(ready: Ready) -> Iterator[Job]:
 
 def _names_absent(ready: Ready, dims: dict[str, int]) -> bool:
     """Whether integer inputs would have to name elements of an empty dimension: a fault of the program."""
-    routed = ready.source.kernel in BEYOND
-    return routed and any(v == 0 for n, v in dims.items() if n in ("E", "E1", "NSEQ1"))
+    named: tuple[str, ...] = ("PAGES", "MOST")
+    if ready.source.kernel in BEYOND:
+        named += ("E", "E1", "NSEQ1")
+    return any(v == 0 for n, v in dims.items() if n in named)
 
 
 def _refusals(ready: Ready, evidence: Evidence) -> None:

@@ -1,10 +1,11 @@
-"""Every sample at ragged sizes, with NaN beyond every bound."""
+"""Every sample at ragged sizes, with NaN beyond every bound; the forms of attention that the benches time, too."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 
 from tilec.runtime.device import open_gpu
 from verification.cases import (
@@ -15,10 +16,17 @@ from verification.cases import (
     run_jobs,
 )
 from verification.evidence import Evidence
-from verification.kernels import Ready, build_all, sources
+from verification.kernels import BENCH, Ready, build_all, sources
+from verification.limits import smallest
 
 WANTED = 20
 """Size sets of a kernel, at least."""
+
+FORMS = ("attention_forms", "attention_unseen", "filters")
+"""Files of `bench/` whose kernels are verified like the samples."""
+
+FORM_SIZES = 10
+"""Ragged size sets of each of these kernels, beside sizes of 1 and 0."""
 
 
 def ragged_part(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -> Evidence:
@@ -35,6 +43,35 @@ def ragged_part(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]
             evidence.record(one.source.kernel, False, f"only {len(sizes)} ragged size sets")
     run(evidence, ready, found, jobs, seconds, dry)
     return evidence
+
+
+def forms(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -> Evidence:
+    """The kernels of FORMS at ragged sizes, then every size 1, every size 0, each alone. Their `check` clauses, which know nothing of rows
+    without keys, are left out: the interpreter's bounds decide."""
+    evidence = Evidence("forms")
+    paths = [BENCH / f"{name}.tile" for name in FORMS]
+    ready, refused = build_all(sources(paths, only), arch, "cubin", jobs)
+    for source, error in refused:
+        evidence.record(source.kernel, False, f"refused: {error.diagnostics[0].message}")
+    found = [
+        [_answered(job, n) for n, job in enumerate([*_whole(r)[:FORM_SIZES], *smallest(r)])]
+        for r in ready
+    ]
+    run(evidence, ready, found, jobs, seconds, dry)
+    return evidence
+
+
+def _whole(ready: Ready) -> list[Job]:
+    """A kernel's ragged sizes without a 0."""
+    return [job for job in jobs_of(ready) if all(job.sizes.dims.values())]
+
+
+def _answered(job: Job, number: int) -> Job:
+    """A job without `check` clauses; in every other one arguments that a branch asks about are 0."""
+    scalars = dict(job.sizes.scalars)
+    if number % 2:
+        scalars |= {n: 0 for n, v in scalars.items() if isinstance(v, int) and n != "longest"}
+    return replace(job, sizes=replace(job.sizes, scalars=scalars), checked=False)
 
 
 def jobs_of(ready: Ready, most: int | None = None) -> list[Job]:

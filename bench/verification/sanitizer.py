@@ -1,4 +1,5 @@
-"""compute-sanitizer over every sample kernel at one ragged size, and over kernels with a seeded fault that it must find."""
+"""compute-sanitizer over every sample kernel and some of the benches' at one ragged size, and over kernels with a seeded fault that it
+must find."""
 
 from __future__ import annotations
 
@@ -17,11 +18,30 @@ from tilec.runtime.arguments import CallSizes
 from verification.calls import Call
 from verification.cases import SEED, Job, inputs, ragged
 from verification.evidence import Evidence, Refused
-from verification.kernels import Ready, build_all, build_texts, library_path, sources
+from verification.kernels import BENCH, Ready, build_all, build_texts, library_path, sources
 from verification.sanitized import Launched
 
 OURS = "kns=_kernel"
 """A part of the names of all generated kernels; a library's own are left out."""
+
+FORMS = {
+    "attention_forms": ("masked", "biased", "block_sparse", "f8", "soft_cap"),
+    "attention_unseen": (
+        "cached",
+        "first_and_window",
+        "switched",
+        "rope",
+        "qk_norm",
+        "latent",
+        "packed_soft_cap",
+        "documents_skipped",
+        "singles",
+        "widths",
+    ),
+    "filters": ("blocks",),
+}
+"""Kernels of `bench/`: loops one after the other, versions for an argument, rows computed by a launch in front, warpgroups that share out
+columns, instances drawn from a counter, masks and biases in rings, trips left out."""
 
 BARRIER = "  __syncthreads();  // max_row_partial is written before it is read\n"
 BOUND = "const int i_end = N - BN * i_tile;"
@@ -37,7 +57,11 @@ _REFUSALS = (
 def sanitizer(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -> Evidence:
     """Run the part. Raises Refused where the tool does not work on this machine."""
     evidence = Evidence("sanitizer")
-    ready, refused = build_all(sources(only=only), arch, "shared", jobs)
+    wanted = sources(only=only)
+    for name, kernels in FORMS.items():
+        named = [k for k in kernels if not only or k in only]
+        wanted += sources([BENCH / f"{name}.tile"], named) if named else []
+    ready, refused = build_all(wanted, arch, "shared", jobs)
     evidence.notes += [
         f"{s.kernel} does not compile: {e.diagnostics[0].message}" for s, e in refused
     ]
@@ -105,7 +129,7 @@ def _one_size(ready: Ready) -> CallSizes:
 def _launched(ready: Ready, sizes: CallSizes, text: str) -> Launched:
     arrays = inputs(Job(ready.source, sizes, beyond=True), ready.kernel.program)
     return Launched(
-        replace(ready.kernel, lowered={}, describe=None),
+        ready.kernel,
         library_path(text, ready.built),
         sizes,
         arrays,
@@ -122,8 +146,7 @@ def _seeded(ready: Ready, line: str, instead: str, sizes: CallSizes, arch: str) 
     scalars = dict(_scalars(ready))
     whole = replace(sizes, scalars=scalars)
     arrays = make_inputs(ready.kernel.program, whole.numbers, scalars, SEED)
-    kernel = replace(ready.kernel, lowered={}, describe=None)
-    return Launched(kernel, library_path(changed, built), whole, arrays)
+    return Launched(ready.kernel, library_path(changed, built), whole, arrays)
 
 
 def _scalars(ready: Ready) -> dict[str, float]:

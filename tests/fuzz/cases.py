@@ -34,4 +34,4 @@ def replayed(path: Path) -> Program:
         for line in text.splitlines()
         if line.strip().startswith("example")
     ]
-    return Written("", (), (), ({},), {}, tuple(sizes), seed, text)
+    return Written("", (), (), ({},), {}, tuple(sizes), seed, whole=text)

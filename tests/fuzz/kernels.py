@@ -25,15 +25,17 @@ class Program:
     statics: Mapping[str, int]
     sizes: tuple[Mapping[str, int], ...]
     seed: int = 0
+    automatic: bool = False
+    """the last candidate's tiles are the compiler's choice"""
 
     @property
     def has_products(self) -> bool:
         """Whether a matrix product is in it."""
-        return any(" @ " in line for line in self.body)
+        return any(" @ " in line or "dot(" in line for line in self.body)
 
     def suited(self) -> Program:
         """The same with tiles of whole warpgroups' rows and, but for the last, with sizes of which rows begin at multiples of 16
-        bytes."""
+        bytes, of a part of the programs only the first."""
         tiles = []
         for given in self.tiles:
             found = dict(given)
@@ -49,11 +51,15 @@ class Program:
             {n: v if n[0] in "nR" or not v else max(16, v // 16 * 16) for n, v in given.items()}
             for given in self.sizes[:-1]
         ]
-        return replace(self, tiles=tuple(tiles), sizes=(*sizes, *self.sizes[-1:]))
+        whole = len(sizes) if self.seed % 3 else 1
+        return replace(self, tiles=tuple(tiles), sizes=(*sizes[:whole], *self.sizes[whole:]))
 
     def text(self, name: str, candidate: int) -> str:
         """The kernel under one candidate."""
-        values = {**self.statics, **self.tiles[candidate]}
+        tiles: Mapping[str, int | str] = self.tiles[candidate]
+        if self.automatic and candidate == len(self.tiles) - 1:
+            tiles = dict.fromkeys(tiles, "auto")
+        values = {**self.statics, **tiles}
         bracket = ", ".join(f"{n} = {v}" for n, v in values.items())
         lines = [f"kernel {name}{f'[{bracket}]' if bracket else ''}{self.parameters}:"]
         lines += [f"    {line}" for line in (*self.clauses, *self.body)]
@@ -118,6 +124,11 @@ class Writer:
     statics: dict[str, int] = field(default_factory=dict)
     limits: dict[str, int] = field(default_factory=dict)
     """greatest values of dims used whole"""
+    multiples: dict[str, int] = field(default_factory=dict)
+    """what sizes are multiples of"""
+    pools: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """what scalars are tried at"""
+    automatic: bool = False
     temps: list[str] = field(default_factory=list)
     loops: list[str] = field(default_factory=list)
     """spans of loops in scope: gathers by them stay out"""
@@ -219,13 +230,15 @@ class Writer:
         )
         return Scope(list(names), spans, scalars, load or self.load)
 
-    def scalar(self, dtype: str = "i32") -> str:
-        """A scalar parameter."""
-        same = [n for n, d in self.scalars.items() if d == dtype]
-        if same and self.choices.chance(60):
+    def scalar(self, dtype: str = "i32", pool: tuple[int, ...] = ()) -> str:
+        """A scalar parameter; with a `pool` of values a new one."""
+        same = [n for n, d in self.scalars.items() if d == dtype and n not in self.pools]
+        if same and not pool and self.choices.chance(60):
             return same[0]
         name = self.name("n")
         self.scalars[name] = dtype
+        if pool:
+            self.pools[name] = pool
         return name
 
     def store(self, axes: tuple[str, ...], value: Value, dtype: str, role: str = "output") -> str:
@@ -300,11 +313,30 @@ class Writer:
             {d for _, ds, _ in self.tensors.values() for d in ds if d.isidentifier()}
             - set(self.statics)
         )
+        for dim in ("N", "K"):
+            if dim in dims and dim not in self.limits and self.choices.chance(8):
+                # no mask is needed then, and no tile is there to be masked where it is 0
+                self.multiples[dim] = self.choices.pick((32, 16, 64))
+                self.clauses.append(f"require {dim} % {self.multiples[dim]} == 0")
         used = set(dims)
         clauses = [q for q in self.clauses if not q.startswith("require") or q.split()[1] in used]
         sizes = tuple(self._sizes(dims, n) for n in range(3))
         return Program(
-            parameters, tuple(clauses), tuple(self.lines), tiles, self.statics, sizes, seed
+            parameters,
+            tuple(clauses),
+            tuple(self.lines),
+            tiles,
+            self.statics,
+            sizes,
+            seed,
+            self.automatic and not self._asks_tiles(),
+        )
+
+    def _asks_tiles(self) -> bool:
+        """Whether a tile's extent is a part of the meaning: a launch may take other tiles than those that the interpreter is told."""
+        dims = " ".join(d for _, ds, _ in self.tensors.values() for d in ds)
+        return any(".start" in line or ".stop" in line for line in self.lines) or any(
+            re.search(rf"\b{tile}\b", dims) for tile in self.tiles
         )
 
     def _smaller(self, tiles: Mapping[str, int]) -> dict[str, int]:
@@ -329,8 +361,10 @@ class Writer:
             near = (tile + 1, tile, tile - 1, 2 * tile + 3, 17, 1, 3 * tile - 1, 33, 7, 64, 5, 0)
             small = dim.startswith("R")
             found[dim] = max(0, min(c.pick((3, 2, 1, 5, 0) if small else near), most, 200))
+            multiple = self.multiples.get(dim, 1)
+            found[dim] = found[dim] * multiple if small else found[dim] // multiple * multiple
         for name in self.scalars:
-            found[name] = c.pick((5, 17, 0, 1, -3, 40, 64))
+            found[name] = c.pick(self.pools.get(name, (5, 17, 0, 1, -3, 40, 64)))
         return found
 
 

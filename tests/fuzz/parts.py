@@ -1,9 +1,9 @@
-"""Parts of values: slices, other extents, the greatest elements."""
+"""Parts of values: slices, other extents, the greatest elements, reductions."""
 
 from __future__ import annotations
 
 from tests.fuzz.kernels import Axis, Writer
-from tests.fuzz.values import Value
+from tests.fuzz.values import INTEGERS, Value
 
 
 def part(w: Writer, value: Value) -> Value:
@@ -36,3 +36,20 @@ def part(w: Writer, value: Value) -> Value:
     texts = [f"{value.text}[{before}{lo}:{lo + extent}]" for lo in starts]
     text = f"({c.pick((' - ', ' + ', ' * ')).join(texts)})" if c.chance(50) else texts[0]
     return Value(text, (*base, axis(extent)), value.dtype)
+
+
+def reduction(w: Writer, value: Value, axis: str) -> Value:
+    """A reduction of one axis."""
+    c = w.choices
+    ops = ("sum", "max", "min", "argmax", "argmin", "any", "all")
+    if value.dtype in INTEGERS:
+        op = c.pick(ops[1:] if value.dtype[1:] in ("8", "16") else ops)
+    else:
+        op = c.pick(ops[:3] if value.dtype in ("f32", "f64") else ops[1:3])
+    rest = tuple(a for a in value.axes if a != axis)
+    place = value.axes.index(axis)
+    at = f", axis={place}" if rest or c.chance(50) else ""
+    if op in ("any", "all"):
+        return Value(f"{op}({value.text} > 0{at}).to(i32)", rest, "i32")
+    dtype = "i32" if op.startswith("arg") else value.dtype
+    return Value(f"{op}({value.text}{at})", rest, dtype)

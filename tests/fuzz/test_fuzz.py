@@ -49,7 +49,7 @@ def test_plain_loops_find_a_wrong_interpreter(monkeypatch: pytest.MonkeyPatch) -
 
     text = "kernel p[B = 4](x: i32[M, N]) -> y: i32[M]:\n    require N <= 9\n"
     text += "    for i in parallel(M by B):\n        y[i] = sum(x[i, :], axis=1)\n"
-    program = Written("", (), (), ({},), {}, ({"M": 7, "N": 5},), 3, text)
+    program = Written("", (), (), ({},), {}, ({"M": 7, "N": 5},), 3, whole=text)
     tally = Tally()
     run_batch([program], tally)
     assert tally.scalars == 1 and not tally.problems

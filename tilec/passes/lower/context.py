@@ -93,6 +93,8 @@ class Context:
     """what walks of parts of one tile have in common (`packed.Walk.known`)"""
     renames: dict[Var, Sym] = field(default_factory=dict)
     """other names of loop numbers and scalars, while what a later trip needs is emitted"""
+    exists: tuple[k.Expr, ...] = ()
+    """whether there is the trip whose operands are being read, where that is not known"""
     limits: list[dict[Sym, k.Expr]] = field(default_factory=lambda: [{}])
     pointers: dict[str, bool] = field(default_factory=dict)
     """tensors used, and whether they are written"""
@@ -263,8 +265,9 @@ class Context:
 
     @property
     def live(self) -> tuple[k.Expr, ...]:
-        """The guard of a group of threads that may have no instance."""
-        return (k.Local("live", BOOL),) if self.variant.batch > 1 else ()
+        """The guards of all that is read: of a group of threads that may have no instance, of a trip that there may not be."""
+        own = (k.Local("live", BOOL),) if self.variant.batch > 1 else ()
+        return (*own, *self.exists)
 
 
 def _applies(sym: Sym) -> bool:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
-from tilec.ir.symbolic import Sym, Var, sym_max
+from tilec.ir.symbolic import Sym, Var, sym_max, sym_min
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.products import declare_tile, emit_copy, products_of, tile_axes
@@ -140,12 +140,12 @@ class Ring:
         self.begun = True
         context = self.context
         ahead = [m for m in self.members if m.before is not None]
+        # of a walk without trips the first tile is read too, and the last, for nothing: their rows are filled
         if ahead:
-            self._bring(ahead, Sym.of(-1), k.Literal_(self.stages - 1, I32))
+            self._bring(ahead, Sym.of(-1), k.Literal_(self.stages - 1, I32), always=True)
             context.out.append(k.Commit())
         first = 0
         if any(m.after is not None for m in self.members):
-            # of a loop without trips the last tile is read too, for nothing: its rows are filled
             self._copies(Sym.of(0), k.Literal_(0, I32), True)
             first = 1
         if first < self.stages - 1:
@@ -205,6 +205,28 @@ class Ring:
             assert m.after is not None
             self._home(m.after, k.TileAddress(m.buffer.name, slot))
 
+    def _is_masked(self, load: t.Load, own: t.Access) -> bool:
+        """Whether masks leave nothing of what `own` reads, the access of a trip of `load`, where the walk has no trip at all: what moves with
+        the trips are spans that are not known to be whole."""
+        context = self.context
+        dims = context.program.tensor(load.access.tensor).dims
+        for view in context.program.views:
+            if view.name == load.access.view:
+                dims = view.dims
+        if _ahead(context, load, self.loop):
+            return False
+        masked = False
+        for term, its, dim in zip(load.access.terms, own.terms, dims, strict=True):
+            match term, its:
+                case t.AtSpan(), t.AtSpan() if self.loop.index in term.start.variables:
+                    hi = dim if its.hi is None else sym_min([its.hi, dim])
+                    masked |= not context.facts.prove_nonnegative(hi - its.start - its.extent)
+                case t.AtScalar(), _ if self.loop.index in term.index.variables:
+                    return False
+                case _:
+                    pass
+        return masked
+
     def _copies(self, trip: Sym, slot: k.Expr, always: bool = False) -> None:
         """The copies of one trip, if there is such a trip, and the end of their group. `always`: those that one more trip has, in any
         case."""
@@ -217,32 +239,44 @@ class Ring:
             outer, context.out = context.out, []
             context.limits.append({})
             words = set(context.names.used)
-            self._bring(members, trip, slot)
-            context.names.used = words | context.lasting_names()
+            self._bring(members, trip, slot, always=longer and always)
             context.limits.pop()
             copies = tuple(context.out)
             context.out = outer
             if longer and always:
+                # in no scope of their own: their names stay taken
                 context.out += copies
                 continue
+            context.names.used = words | context.lasting_names()
             trips = self.loop.trips + 1 if longer else self.loop.trips
             exists = k.Apply("lt", (index, context.index(trips)), BOOL)
             context.out.append(k.IfUniform(exists, copies, span=self.loop.span))
         context.out.append(k.Commit())
 
-    def _bring(self, members: list[_Member], trip: Sym, slot: k.Expr) -> None:
-        """The copies of one trip for some of the operands."""
+    def _bring(self, members: list[_Member], trip: Sym, slot: k.Expr, *, always: bool) -> None:
+        """The copies of one trip for some of the operands. `always`: also where the walk has no trip."""
         context = self.context
-        scalars, names = dict(context.scalars), dict(context.value_names)
+        scalars, names, facts = dict(context.scalars), dict(context.value_names), context.facts
         context.renames[self.loop.index] = trip
         done: set[int] = set()
         for m in members:
-            assert m.operand.load is not None
-            for op in _ahead(context, m.operand.load, self.loop) or []:
+            load, access = m.operand.load, None
+            assert load is not None
+            if m.after is not None:
+                # one trip more than the loop has: what holds in the loop's own may not hold there
+                context.facts = facts.knowing({self.loop.index: self.loop.trips + 1}, ())
+            if m.before is not None and trip.constant == -1:
+                access = m.before.access
+            none = always and not facts.prove_nonnegative(self.loop.trips)
+            if none and not self._is_masked(load, access or load.access):
+                trips = context.index(self.loop.trips + 1)
+                context.exists = (k.Apply("gt", (trips, k.Literal_(0, I32)), BOOL),)
+            for op in _ahead(context, load, self.loop) or []:
                 if id(op) not in done:
                     done.add(id(op))
                     context.lower_scalar(op)
-            emit_copy(context, m.operand, m.axes, k.TileAddress(m.buffer.name, slot))
+            emit_copy(context, m.operand, m.axes, k.TileAddress(m.buffer.name, slot), access)
+            context.exists, context.facts = (), facts
         del context.renames[self.loop.index]
         context.scalars, context.value_names = scalars, names
 
