@@ -1,6 +1,6 @@
 """What two products with an exponential of each score between them take at least where all is done that a machine must do for them.
 
-usage: python bench/loaded_limit.py [--out FILE] [--library FILE] [--rounds N] [--seconds X] [--ours]
+usage: python bench/loaded_limit.py [--out FILE] [--library FILE] [--chained FILE] [--rounds N] [--seconds X] [--ours]
 
 Beside chained_limit.py, whose loop waits for nothing but its products: keys and values come by bulk copies through rings of two slots, from
 tensors of 4 x 16 heads of 4096 tokens and 128 columns; instances load queries and store results; masks and biases of each score come from memory.
@@ -8,10 +8,11 @@ Each form is compared with PyTorch, then started again and again for a while, in
 
     launches     what a launch of our kernels does
     walks        a launch that walks through all instances twenty times: nearly no last round of CTAs
+    bare         the loop of chained_limit.py with nothing but products and exponentials, for as long
     trips        a launch of as many instances as there are SMs, which take thousands of trips each: the loop and nothing else
 
-`clocks` are those of an SM for 128 x 128 scores, `gigahertz` by the SMs' own counters where they say so, else by NVML; `microjoules` those of the
-board for 128 x 128 scores.
+`clocks` are those of an SM for 128 x 128 scores and `gigahertz` its clock, by the SMs' own counters; `microjoules` those of the board for 128 x 128
+scores, by NVML.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ import torch
 from engine_rates import build
 
 SOURCE = Path(__file__).parent / "limits" / "loaded_limit.cu"
+CHAINED = SOURCE.with_name("chained_limit.cu")
 BATCH, HEADS, LENGTH, WIDTH = 4, 16, 4096, 128
 CAP = 50.0
 TOLERANCE = 1e-2
@@ -53,7 +55,7 @@ class Operands(ctypes.Structure):
 
 
 class Board:
-    """Energy and clock of the GPU by NVML."""
+    """Energy of the GPU by NVML."""
 
     def __init__(self) -> None:
         self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
@@ -68,12 +70,6 @@ class Board:
         if self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.handle, ctypes.byref(found)):
             raise RuntimeError("NVML has no energy counter")
         return found.value
-
-    def gigahertz(self) -> float:
-        found = ctypes.c_uint()
-        if self.nvml.nvmlDeviceGetClockInfo(self.handle, 1, ctypes.byref(found)):
-            raise RuntimeError("NVML has no clock")
-        return found.value / 1e3
 
 
 @dataclass
@@ -172,6 +168,20 @@ class Limit:
         ]
 
 
+def bare(library: Path, limit: Limit) -> Contender:
+    """The loop without loads, in its best order: the first one."""
+    chained = ctypes.CDLL(str(library))
+    out = torch.zeros(1, device="cuda")
+    pointers = [ctypes.c_void_p(x.data_ptr()) for x in (limit.clocks, out)]
+
+    def run() -> None:
+        status = chained.run_form(0, limit.sms, ENDLESS, *pointers, 1)
+        if status:
+            raise RuntimeError(f"launch returned {status}")
+
+    return Contender("plain", "128 x 128", "bare", run, ENDLESS * limit.sms)
+
+
 def generated(names: list[str]) -> list[Contender]:
     """Our own kernels of these forms, compared with PyTorch."""
     import variants
@@ -202,17 +212,16 @@ def measure(which: Contender, board: Board, seconds: float) -> None:
         which.call()
     end.record()
     counted: list[tuple[float, int]] = []
-    clocks: list[float] = []
     while not end.query():
         now, count = time.monotonic(), board.millijoules()
-        clocks.append(board.gigahertz())
         if not counted or count != counted[-1][1]:
             counted.append((now, count))
         time.sleep(0.002)
     taken = begin.elapsed_time(end) / 1e3
     which.seconds = taken / calls
     which.tflops.append(which.blocks * BLOCK_FLOPS / which.seconds * 1e-12)
-    which.gigahertz.append(which.clock() if which.clock else statistics.median(clocks))
+    if which.clock:
+        which.gigahertz.append(which.clock())
     # the first look at the counter lies between two steps of it
     if len(counted) > 2:
         (first, least), (last, most) = counted[1], counted[-1]
@@ -228,9 +237,10 @@ def row(which: Contender, sms: int) -> dict[str, object]:
         "tile": which.tile,
         "kind": which.kind,
         "tflops": round(tflops, 1),
-        "gigahertz": round(middle(which.gigahertz), 3),
-        "clocks": round(middle(which.gigahertz) * 1e9 * sms / blocks, 1),
     }
+    if which.gigahertz:
+        found["gigahertz"] = round(middle(which.gigahertz), 3)
+        found["clocks"] = round(middle(which.gigahertz) * 1e9 * sms / blocks, 1)
     if which.watts:
         found["watts"] = round(middle(which.watts), 1)
         found["microjoules"] = round(middle(which.watts) / blocks * 1e6, 3)
@@ -241,6 +251,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--library", type=Path)
+    parser.add_argument("--chained", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--ours", action="store_true")
@@ -248,7 +259,7 @@ def main() -> int:
     board = Board()
     with tempfile.TemporaryDirectory() as folder:
         limit = Limit(options.library or build(SOURCE, Path(folder)))
-    contenders: list[Contender] = []
+        contenders = [bare(options.chained or build(CHAINED, Path(folder)), limit)]
     wrong = False
     for form in range(limit.library.forms()):
         ready = limit.contenders(form)

@@ -606,20 +606,13 @@ constexpr Named named(const char* name) {
 
 const Named kForms[] = {
     named<kPlain, 2, 128, false, true>("plain"),
-    named<kPlain, 2, 128, false, true, true>("plain"),
     named<kPlain, 3, 64, false, true>("plain"),
-    named<kMaskBytes, 2, 128, false, true>("mask"),
     named<kMaskBytes, 2, 128, true, true>("mask"),
     named<kMaskBits, 2, 128, false, true>("mask, as bits"),
-    named<kMaskBits, 2, 128, true, true>("mask, as bits"),
     named<kMaskBits, 2, 128, false, true, true>("mask, as bits"),
     named<kMaskBits, 2, 128, true, true, true>("mask, as bits"),
     named<kBias, 2, 128, true, true>("bias"),
-    named<kBias, 2, 128, false, true>("bias"),
-    named<kBias, 2, 128, true, true, true>("bias"),
     named<kBias, 3, 64, true, true>("bias"),
-    named<kBias, 3, 64, false, true>("bias"),
-    named<kCap, 2, 128, true, true>("soft cap"),
     named<kCap, 3, 64, true, true>("soft cap"),
     named<kCap, 3, 64, false, true>("soft cap"),
 };
