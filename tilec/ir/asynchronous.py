@@ -213,12 +213,14 @@ class LeftLoad(Op):
 @dataclass(frozen=True)
 class TileLoad(Op):
     """The rows of each warp of a tile into registers of accumulators' shape, pairs of columns in each thread; all its lanes have read them
-    behind it. `blocks` of 64 rows a warpgroup, from `row_first` on."""
+    behind it. `blocks` of 64 rows a warpgroup, from `row_first` on. `bits`: of truth values, a word for each row, with a bit for each of a
+    thread's columns."""
 
     target: Fragment
     tile: TileAddress
     blocks: int
     row_first: str
+    bits: bool = False
 
 
 @dataclass(frozen=True)
