@@ -330,7 +330,8 @@ def against_scalars(case: Case, bounds: Bounds) -> str | None:
 
 
 def inputs(kernel: CompiledKernel, sizes: CallSizes, seed: int, *, special: bool) -> dict[str, Any]:
-    """Arguments, masks among them that are false on whole blocks; `special`: infinities, NaN, negative zeros and the extremes of integers among them."""
+    """Arguments, masks among them that are false on whole blocks, one of three times with a tensor of large elements; `special`: infinities, NaN,
+    negative zeros and the extremes of integers among them."""
     arrays = make_inputs(kernel.program, sizes.numbers, dict(sizes.scalars), seed)
     generator = np.random.Generator(np.random.PCG64([seed, 77]))
     for array in arrays.values():
@@ -339,6 +340,12 @@ def inputs(kernel: CompiledKernel, sizes: CallSizes, seed: int, *, special: bool
             first = generator.integers(0, array.shape[-1] + 1)
             array[..., first : first + generator.integers(0, array.shape[-1] + 1)] = False
     if not special:
+        wide = [t.name for t in kernel.program.tensors if t.dtype.is_float and t.dtype.bits > 8]
+        loud = [name for name in wide if name in arrays]
+        if loud and generator.random() < 0.3:
+            # maxima that move, exponentials that vanish
+            name = loud[generator.integers(0, len(loud))]
+            arrays[name] = (arrays[name].astype(np.float64) * 16).astype(arrays[name].dtype)
         return arrays
     for tensor in kernel.program.tensors:
         array = arrays.get(tensor.name)

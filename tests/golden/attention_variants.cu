@@ -930,6 +930,11 @@ __device__ __forceinline__ void accumulate_product(Vector<T, 2>& top, Vector<T, 
   return q - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// Whether a size of about `estimate` does not fit; then `end` is the nearer end of int64_t. A
 /// double near 2^63 is off by less than 2^12, and the margin here is 2^51.
 [[maybe_unused]] inline bool host_saturated(double estimate, int64_t* end) {
@@ -1080,10 +1085,10 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT10 = 16;
-  constexpr int kWidthT10 = 2;
-  constexpr int kStepsT10Line = 4;
-  constexpr int kWidthT10Line = 8;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
+  constexpr int kStepsT2Line = 4;
+  constexpr int kWidthT2Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -1106,7 +1111,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t10_line_first = thread % 4 * 8;
+  const int t2_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -1125,20 +1130,20 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   const int q_row_end = S - BM * i_tile;
 
   // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0), q_at
-          + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0),
+          q_at + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
-  const int k_row_end = min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023);
+  const int k_row_end = S - max_of(0, BM * i_tile - 1023);
   const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
       + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
   #pragma unroll
@@ -1147,8 +1152,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     #pragma unroll
     for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
       const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0), k_at_
-          + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
+          k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -1159,8 +1164,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     const int k_row_end_2 = min_of(BM * i_tile + BM, S) - BN - max_of(0, BM * i_tile - 1023);
 
     // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-    const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-        * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+    const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+        + int64_t{BN} * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
     #pragma unroll
     for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
       const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -1172,6 +1177,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       }
     }
   }
+  const int v_row_end = min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023);
 
   // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
   const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
@@ -1182,8 +1188,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     #pragma unroll
     for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
       const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0), v_at
-          + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0),
+          v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -1233,8 +1239,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
-              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt],
+              product[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -1254,9 +1261,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
         const int j_el = j_at + j_sub;
-        const bool seen = BM * i_tile + i_at - j_first - max_of(0, BM
-            * i_tile - 1023) >= j_el - j_first && BM * i_tile + i_at - j_first - max_of(0, BM
-            * i_tile - 1023) - 1024 < j_el - j_first;
+        const bool seen = BM * i_tile + i_at - j_first - max_of(0, BM * i_tile - 1023)
+            >= j_el - j_first && BM * i_tile + i_at - j_first - max_of(0, BM * i_tile - 1023) - 1024
+            < j_el - j_first;
         tile[i_step][j_step][j_sub] = seen ? product[i_step][j_step][j_sub] : -INFINITY;
       }
     }
@@ -1454,14 +1461,14 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
   // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
   // BN):
-  Vector<float, kWidthT10> state_2[kStepsI][kStepsT10];
+  Vector<float, kWidthT2> state_2[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-        state_2[i_step][t10_step][t10_sub] = 0.0f * alpha[i_step];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        state_2[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
       }
     }
   }
@@ -1474,29 +1481,29 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     carried_2[i_step] = near ? -fma(m_new[i_step], in_bits, 0.0f) : m_new[i_step] == -INFINITY
         ? unseen : NAN;
   }
-  const int j_tile_whole_from_end = max_of(0, i_tile + floor_div(-max_of(0, i_tile
-      * 128 - 1023) - 897, 128));
-  const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S) - max_of(0, i_tile
-      * 128 - 1023)) / 128 - 1, ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
-      * i_tile - 1023), BN) - 1), i_tile + floor_div(-max_of(0, i_tile * 128 - 1023) - 255, 128)
-      + 1);
+  const int j_tile_whole_from_end = max_of(0, i_tile
+      + floor_div(-max_of(0, i_tile * 128 - 1023) - 897, 128));
+  const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S)
+      - max_of(0, i_tile * 128 - 1023)) / 128 - 1, ceil_div(min_of(BM * i_tile + BM, S)
+      - max_of(0, BM * i_tile - 1023), BN) - 1), i_tile
+      + floor_div(-max_of(0, i_tile * 128 - 1023) - 255, 128) + 1);
 
   // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
   // BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
-      * i_tile - 1023), BN) - 1; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S)
+      - max_of(0, BM * i_tile - 1023), BN) - 1; ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023),
-        BN) - 1) {
-      const int k_row_end_2 = min_of(BM * i_tile + BM, S) - BN * j_tile_next - BN - max_of(0, BM
-          * i_tile - 1023);
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)
+        - 1) {
+      const int k_row_end_2 = min_of(BM * i_tile + BM, S) - BN * j_tile_next - BN
+          - max_of(0, BM * i_tile - 1023);
 
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{BN} * 128 + static_cast<int64_t>(max_of(0, BM
-          * i_tile - 1023)) * 128;
+          + int64_t{BN} * j_tile_next * 128 + int64_t{BN} * 128
+          + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
       #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -1513,13 +1520,14 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
     // BN):
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
-      const int v_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
-          * i_tile - 1023);
+      const int v_row_end_2 = min_of(BM * i_tile + BM, S) - BN * j_tile_next
+          - max_of(0, BM * i_tile - 1023);
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      const bf16_t* const v_at_2 = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const v_at_2 = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023))
+          * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -1528,7 +1536,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].beyond(v_row_lane, v_col_at,
               v_row_step * 16, 0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128,
-              v_row_at < v_row_end ? 16 : 0);
+              v_row_at < v_row_end_2 ? 16 : 0);
         }
       }
     }
@@ -1577,8 +1585,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -1611,8 +1620,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -1749,8 +1758,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -1895,8 +1904,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -2041,8 +2050,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -2187,8 +2196,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -2333,8 +2342,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -2479,8 +2488,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -2987,11 +2996,10 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+          for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
             #pragma unroll
-            for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-              state_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub]
-                  * alpha_2[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha_2[i_step];
             }
           }
         }
@@ -3053,8 +3061,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -3072,9 +3081,10 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const bool seen = BM * i_tile - BN * j_tile + i_at - j_first - BN - max_of(0, BM
-                * i_tile - 1023) >= j_el - j_first && BM * i_tile - BN * j_tile
-                + i_at - j_first - BN - max_of(0, BM * i_tile - 1023) - 1024 < j_el - j_first;
+            const bool seen = BM * i_tile - BN * j_tile + i_at - j_first - BN
+                - max_of(0, BM * i_tile - 1023) >= j_el - j_first
+                && BM * i_tile - BN * j_tile + i_at - j_first - BN - max_of(0, BM * i_tile - 1023)
+                - 1024 < j_el - j_first;
             tile_5[i_step][j_step][j_sub] = seen ? product_2[i_step][j_step][j_sub] : -INFINITY;
           }
         }
@@ -3093,8 +3103,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -3231,8 +3241,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -3377,8 +3387,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -3523,8 +3533,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -3669,8 +3679,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -3815,8 +3825,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -3961,8 +3971,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -4469,11 +4479,10 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+          for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
             #pragma unroll
-            for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-              state_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub]
-                  * alpha_2[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha_2[i_step];
             }
           }
         }
@@ -4504,14 +4513,14 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  Vector<float, kWidthT10> product_2[kStepsI][kStepsT10];
+  Vector<float, kWidthT2> product_2[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-        product_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        product_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub];
       }
     }
   }
@@ -4520,11 +4529,11 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
-      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-          * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+          carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
     }
-    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM,
-        S) - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], 0, 0);
+    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S)
+        - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], 0, 0);
 
     #pragma unroll
     for (int step = 0; step < 64; ++step) {
@@ -4535,21 +4544,22 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8], carried[2 * mt
-                + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1], carried[2 * mt
-                + 1][(k_next * 16) / 8 + 1]);
+            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8],
+                carried[2 * mt + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1],
+                carried[2 * mt + 1][(k_next * 16) / 8 + 1]);
           }
         }
-        load_b_transposed(b_operand[(step + 1) % 2], shared.v_tiles[max_of(ceil_div(min_of(BM
-            * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], nt_next * 8, k_next
-            * 16);
+        load_b_transposed(b_operand[(step + 1) % 2],
+            shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S)
+            - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], nt_next * 8, k_next * 16);
       }
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-              + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+              product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -4570,9 +4580,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   }
 
   // attention_variants.tile:14  o[b, h, i, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
-  Vector<bf16_t, kWidthT10> o_out[kStepsI][kStepsT10];
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
+  Vector<bf16_t, kWidthT2> o_out[kStepsI][kStepsT2];
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -4587,27 +4597,27 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
-      Vector<float, kWidthT10> o_out_wide;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      Vector<float, kWidthT2> o_out_wide;
       #pragma unroll
-      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-        const float state_2_2 = gt ? product_2[i_step][t10_step][t10_sub] : 0.0f;
-        o_out_wide[t10_sub] = state_2_2 * by_scale[i_step] * by_reciprocal[i_step];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        const float state_2_2 = gt ? product_2[i_step][t2_step][t2_sub] : 0.0f;
+        o_out_wide[t2_sub] = state_2_2 * by_scale[i_step] * by_reciprocal[i_step];
       }
-      o_out[i_step][t10_step] = convert_vector<bf16_t>(o_out_wide);
+      o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
     }
   }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t10_line_step = 0; t10_line_step < kStepsT10Line; ++t10_line_step) {
-      const int t10_line_at = t10_line_first + t10_line_step * 32;
-      const Vector<bf16_t, kWidthT10Line> o_line = gather_quad(o_out[i_step][4 * t10_line_step],
-          o_out[i_step][4 * t10_line_step + 1], o_out[i_step][4 * t10_line_step + 2],
-          o_out[i_step][4 * t10_line_step + 3]);
+    for (int t2_line_step = 0; t2_line_step < kStepsT2Line; ++t2_line_step) {
+      const int t2_line_at = t2_line_first + t2_line_step * 32;
+      const Vector<bf16_t, kWidthT2Line> o_line = gather_quad(o_out[i_step][4 * t2_line_step],
+          o_out[i_step][4 * t2_line_step + 1], o_out[i_step][4 * t2_line_step + 2],
+          o_out[i_step][4 * t2_line_step + 3]);
       if (i_at < q_row_end) {
-        store_whole(o_at + int64_t{i_at} * 128 + t10_line_at, o_line);
+        store_whole(o_at + int64_t{i_at} * 128 + t2_line_at, o_line);
       }
     }
   }
@@ -4626,8 +4636,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT8 = 16;
-  constexpr int kWidthT8 = 2;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -4650,7 +4660,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t8_first = thread % 4 * 2;
+  const int t2_first = thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -4665,8 +4675,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
   __syncthreads();  // q_tile is read before it is written again
   const int q_row_end = S - BM * i_tile;
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
@@ -4696,30 +4706,31 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     state_1[i_step] = 0.0f;
   }
-  Vector<float, kWidthT8> state_2[kStepsI][kStepsT8];
+  Vector<float, kWidthT2> state_2[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-        state_2[i_step][t8_step][t8_sub] = 0.0f;
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        state_2[i_step][t2_step][t2_sub] = 0.0f;
       }
     }
   }
-  const int j_tile_whole_from_end = max_of(0, i_tile + floor_div(-max_of(0, i_tile
-      * 128 - 1023) - 769, 128));
-  const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S) - max_of(0, i_tile
-      * 128 - 1023)) / 128, ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023),
-      BN)), i_tile + floor_div(-max_of(0, i_tile * 128 - 1023) - 127, 128) + 1);
+  const int j_tile_whole_from_end = max_of(0, i_tile
+      + floor_div(-max_of(0, i_tile * 128 - 1023) - 769, 128));
+  const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S)
+      - max_of(0, i_tile * 128 - 1023)) / 128, ceil_div(min_of(BM * i_tile + BM, S)
+      - max_of(0, BM * i_tile - 1023), BN)), i_tile
+      + floor_div(-max_of(0, i_tile * 128 - 1023) - 127, 128) + 1);
   for (int stage = 0; stage < 1; ++stage) {
     if (stage < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * stage - max_of(0, BM
-          * i_tile - 1023);
+      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * stage
+          - max_of(0, BM * i_tile - 1023);
 
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -4736,8 +4747,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -4757,18 +4768,19 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
 
   // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
   // BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
-      * i_tile - 1023), BN); ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S)
+      - max_of(0, BM * i_tile - 1023), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
-          * i_tile - 1023);
+      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next
+          - max_of(0, BM * i_tile - 1023);
 
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023))
+          * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -4785,8 +4797,9 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023))
+          * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -4932,10 +4945,10 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -4959,8 +4972,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -5034,9 +5047,10 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const bool seen = BM * i_tile - BN * j_tile + i_at - j_first - max_of(0, BM
-                * i_tile - 1023) >= j_el - j_first && BM * i_tile - BN * j_tile
-                + i_at - j_first - max_of(0, BM * i_tile - 1023) - 1024 < j_el - j_first;
+            const bool seen = BM * i_tile - BN * j_tile + i_at - j_first
+                - max_of(0, BM * i_tile - 1023) >= j_el - j_first
+                && BM * i_tile - BN * j_tile + i_at - j_first - max_of(0, BM * i_tile - 1023) - 1024
+                < j_el - j_first;
             const float s = product[i_step][j_step][j_sub] * scale;
             tile[i_step][j_step][j_sub] = seen ? s : -INFINITY;
           }
@@ -5130,10 +5144,10 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -5159,8 +5173,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -5190,8 +5204,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   }
 
   // attention_variants.tile:14  o[b, h, i, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -5206,16 +5220,16 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-      const int t8_at = t8_first + t8_step * 8;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      const int t2_at = t2_first + t2_step * 8;
       if (i_at < q_row_end) {
-        Vector<float, kWidthT8> o_out;
+        Vector<float, kWidthT2> o_out;
         #pragma unroll
-        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          o_out[t8_sub] = state_2[i_step][t8_step][t8_sub] * by_scale[i_step]
+        for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+          o_out[t2_sub] = state_2[i_step][t2_step][t2_sub] * by_scale[i_step]
               * by_reciprocal[i_step];
         }
-        store_single(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
+        store_single(o_at + int64_t{i_at} * 128 + t2_at, convert_vector<bf16_t>(o_out));
       }
     }
   }
@@ -5265,9 +5279,9 @@ extern "C" cudaError_t sliding_window(const void* q, const void* k, const void* 
   if (!(scale > 0.0)) {
     return sliding_window_sentence.refuse("requires scale > 0.0", {{"scale", scale}});
   }
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 2147483647) {
-    return sliding_window_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"B",
-        B}, {"H", H}, {"S", S}});
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 2147483647) {
+    return sliding_window_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"B", B}, {"H", H}, {"S", S}});
   }
   const host_Argument arguments[] = {
     {"q", q, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
@@ -5277,22 +5291,25 @@ extern "C" cudaError_t sliding_window(const void* q, const void* k, const void* 
   };
   cudaError_t status = host_check_arguments(arguments, &sliding_window_sentence);
   if (status != cudaSuccess) return status;
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
         && host_is_aligned(o, 16)) {
-      status = host_launch(sliding_window_kernel, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
+      // BM = 128, BN = 128
+      status = host_launch(sliding_window_kernel, {host_times(int64_t{B} * H,
+          host_ceil_div(S, 128)), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B,
           H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
-          host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216, (int64_t{S}
-          + 127) / 128), 1)), 1)), 1)), scale);
+          host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(216, host_ceil_div(S, 128)), 1)), 1)), 1)), scale);
     } else {
-      status = host_launch(sliding_window_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
-          static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B,
-          H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
-          host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216, (int64_t{S}
-          + 127) / 128), 1)), 1)), 1)), scale);
+      // BM = 128, BN = 128: any addresses
+      status = host_launch(sliding_window_kernel_any,
+          {host_times(int64_t{B} * H, host_ceil_div(S, 128)), 256, 163840}, stream,
+          static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
+          static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B, H, S,
+          static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(216, host_ceil_div(S, 128)), 1)), 1)), 1)), scale);
     }
   }
   return status;
@@ -5314,10 +5331,10 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT10 = 16;
-  constexpr int kWidthT10 = 2;
-  constexpr int kStepsT10Line = 4;
-  constexpr int kWidthT10Line = 8;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
+  constexpr int kStepsT2Line = 4;
+  constexpr int kWidthT2Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -5340,7 +5357,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t10_line_first = thread % 4 * 8;
+  const int t2_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -5358,16 +5375,16 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   const int q_row_end = S - BM * i_tile;
 
   // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0), q_at
-          + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0),
+          q_at + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -5376,20 +5393,22 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
   const float* const slope_at = slope + h;
   const float slope_value = load_element(slope_at);
+  const int k_row_end = BN - BN * ceil_div(min_of(BM * i_tile + BM, S), BN)
+      + min_of(BM * i_tile + BM, S);
   const int k_row_begin_end = BN - BN * ceil_div(min_of(BM * i_tile + BM, S), BN);
 
   // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
-  const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-      * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
+  const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
   #pragma unroll
   for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
     const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
     #pragma unroll
     for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
       const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0), k_at_
-          + int64_t{k_col_at} + int64_t{k_row_at} * 128, ceil_div(min_of(BM * i_tile + BM, S),
-          BN) > 0 && k_row_at >= k_row_begin_end ? 16 : 0);
+      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
+          k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128,
+          k_row_at < k_row_end && k_row_at >= k_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -5399,8 +5418,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     const int k_row_begin_end_2 = BN * 2 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN);
 
     // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
-    const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-        * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 256;
+    const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+        + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 256;
     #pragma unroll
     for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
       const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -5408,26 +5427,24 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
         const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
         cp_async_partial<16>(shared.k_tiles[0].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
-            k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at >= k_row_begin_end_2
-            ? 16 : 0);
+            k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128,
+            k_row_at >= k_row_begin_end_2 ? 16 : 0);
       }
     }
   }
-  const int v_row_end = BN - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + min_of(BM * i_tile
-      + BM, S);
 
   // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
   // -inf), v[b, h, j, :])
-  const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-      * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
+  const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
   #pragma unroll
   for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
     const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
     #pragma unroll
     for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
       const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0), v_at
-          + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0),
+          v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -5476,8 +5493,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
-              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt],
+              product[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -5520,9 +5538,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
         const int j_el = j_at + j_sub;
         const float s_4 = cap * tile[i_step][j_step][j_sub];
-        const float s_5 = s_4 + slope_value * (convert<float>(BN * ceil_div(min_of(BM * i_tile + BM,
-            S), BN) - BM * i_tile - i_first + j_first - BN) + convert<float>(i_first - i_at
-            + j_el - j_first));
+        const float s_5 = s_4 + slope_value * (convert<float>(BN
+            * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - i_first + j_first - BN)
+            + convert<float>(i_first - i_at + j_el - j_first));
         s_3[i_step][j_step][j_sub] = s_5;
       }
     }
@@ -5732,14 +5750,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   }
 
   // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
-  Vector<float, kWidthT10> state_2[kStepsI][kStepsT10];
+  Vector<float, kWidthT2> state_2[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-        state_2[i_step][t10_step][t10_sub] = 0.0f * alpha[i_step];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        state_2[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
       }
     }
   }
@@ -5754,8 +5772,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         : NAN;
   }
   const int j_tile_whole_from_end = max_of(max_of(ceil_div(-min_of(i_tile * 128 + 128, S), 128)
-      + ceil_div(min_of(i_tile * 128 + 128, S), 128), ceil_div(min_of(i_tile * 128 + 128, S),
-      128) - i_tile - 1), 0);
+      + ceil_div(min_of(i_tile * 128 + 128, S), 128),
+      ceil_div(min_of(i_tile * 128 + 128, S), 128) - i_tile - 1), 0);
   const int j_tile_whole_end = ceil_div(min_of(BM * i_tile + BM, S), BN) - 1;
 
   // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
@@ -5764,14 +5782,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN) - 1) {
-      const int k_row_begin_end_2 = BN * j_tile_next - BN * ceil_div(min_of(BM * i_tile + BM, S),
-          BN) + BN * 2;
+      const int k_row_begin_end_2 = BN * j_tile_next
+          - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + BN * 2;
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
-      const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h
-          * 128 - int64_t{BN} * j_tile_next * 128 + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM,
-          S), BN) * 128 - int64_t{BN} * 256;
+      const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          - int64_t{BN} * j_tile_next * 128 + int64_t{BN}
+          * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 256;
       #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -5787,14 +5805,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
     // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
-      const int v_row_end_2 = BN * j_tile_next - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + BN
+      const int v_row_end = BN * j_tile_next - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + BN
           + min_of(BM * i_tile + BM, S);
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      const bf16_t* const v_at_2 = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 - int64_t{BN}
-          * j_tile_next * 128 + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM, S), BN)
-          * 128 - int64_t{BN} * 128;
+      const bf16_t* const v_at_2 = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          - int64_t{BN} * j_tile_next * 128 + int64_t{BN}
+          * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -5803,7 +5821,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].beyond(v_row_lane, v_col_at,
               v_row_step * 16, 0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128,
-              v_row_at < v_row_end_2 ? 16 : 0);
+              v_row_at < v_row_end ? 16 : 0);
         }
       }
     }
@@ -5852,8 +5870,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -5883,8 +5902,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -5909,9 +5928,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -5949,9 +5968,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -5989,9 +6008,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6029,9 +6048,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6041,8 +6060,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -6075,9 +6094,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6115,9 +6134,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6155,9 +6174,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6195,9 +6214,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6207,8 +6226,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -6241,9 +6260,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6281,9 +6300,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6321,9 +6340,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6361,9 +6380,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6373,8 +6392,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -6407,9 +6426,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6447,9 +6466,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6487,9 +6506,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6527,9 +6546,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6539,8 +6558,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -6573,9 +6592,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6613,9 +6632,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6653,9 +6672,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6693,9 +6712,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6705,8 +6724,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -6739,9 +6758,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6779,9 +6798,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6819,9 +6838,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6859,9 +6878,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6871,8 +6890,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -6905,9 +6924,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6945,9 +6964,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6985,9 +7004,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7025,9 +7044,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7071,9 +7090,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7111,9 +7130,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7151,9 +7170,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7191,9 +7210,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7243,9 +7262,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
               const float s_5 = cap * tile_5[i_step][j_step][j_sub];
-              const float s_6 = s_5 + slope_value * (convert<float>(BN * ceil_div(min_of(BM * i_tile
-                  + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2)
-                  + convert<float>(i_first - i_at + j_el - j_first));
+              const float s_6 = s_5 + slope_value * (convert<float>(BN
+                  * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                  + j_first - BN * 2) + convert<float>(i_first - i_at + j_el - j_first));
               s_4[i_step][j_step][j_sub] = s_6;
             }
           }
@@ -7335,8 +7354,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          row_5[i_step] = fma(state_0[i_step], 1.4426950408889634f, 0.0f) + -fma(m_new,
-              1.4426950408889634f, 0.0f);
+          row_5[i_step] = fma(state_0[i_step], 1.4426950408889634f, 0.0f)
+              + -fma(m_new, 1.4426950408889634f, 0.0f);
         }
 
         // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
@@ -7454,11 +7473,10 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+          for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
             #pragma unroll
-            for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-              state_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub]
-                  * alpha_2[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha_2[i_step];
             }
           }
         }
@@ -7521,8 +7539,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -7552,8 +7571,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -7577,12 +7596,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7619,12 +7639,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7661,12 +7682,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7703,12 +7725,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7718,8 +7741,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -7751,12 +7774,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7793,12 +7817,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7835,12 +7860,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7877,12 +7903,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7892,8 +7919,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -7925,12 +7952,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7967,12 +7995,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8009,12 +8038,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8051,12 +8081,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8066,8 +8097,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -8099,12 +8130,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8141,12 +8173,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8183,12 +8216,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8225,12 +8259,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8240,8 +8275,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -8273,12 +8308,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8315,12 +8351,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8357,12 +8394,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8399,12 +8437,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8414,8 +8453,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -8447,12 +8486,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8489,12 +8529,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8531,12 +8572,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8573,12 +8615,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8588,8 +8631,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -8621,12 +8664,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8663,12 +8707,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8705,12 +8750,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8747,12 +8793,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8795,12 +8842,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8837,12 +8885,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8879,12 +8928,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8921,12 +8971,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8976,9 +9027,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
               const float s_5 = cap * tile_5[i_step][j_step][j_sub];
-              const float s_6 = s_5 + slope_value * (convert<float>(BN * ceil_div(min_of(BM * i_tile
-                  + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2)
-                  + convert<float>(i_first - i_at + j_el - j_first));
+              const float s_6 = s_5 + slope_value * (convert<float>(BN
+                  * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                  + j_first - BN * 2) + convert<float>(i_first - i_at + j_el - j_first));
               s_4[i_step][j_step][j_sub] = s_6;
             }
           }
@@ -8996,9 +9047,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              tile_6[i_step][j_step][j_sub] = BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM
-                  * i_tile + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                  ? s_4[i_step][j_step][j_sub] : -INFINITY;
+              tile_6[i_step][j_step][j_sub] = BM * i_tile + BN * j_tile
+                  - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                  >= j_el - j_first ? s_4[i_step][j_step][j_sub] : -INFINITY;
             }
           }
         }
@@ -9073,8 +9124,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          row_5[i_step] = fma(state_0[i_step], 1.4426950408889634f, 0.0f) + -fma(m_new,
-              1.4426950408889634f, 0.0f);
+          row_5[i_step] = fma(state_0[i_step], 1.4426950408889634f, 0.0f)
+              + -fma(m_new, 1.4426950408889634f, 0.0f);
         }
 
         // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
@@ -9192,11 +9243,10 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+          for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
             #pragma unroll
-            for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-              state_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub]
-                  * alpha_2[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha_2[i_step];
             }
           }
         }
@@ -9226,14 +9276,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  Vector<float, kWidthT10> product_2[kStepsI][kStepsT10];
+  Vector<float, kWidthT2> product_2[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-        product_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        product_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub];
       }
     }
   }
@@ -9242,11 +9292,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
-      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-          * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+          carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
     }
-    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S),
-        BN) - 1, 0) % 2], 0, 0);
+    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S), BN)
+        - 1, 0) % 2], 0, 0);
 
     #pragma unroll
     for (int step = 0; step < 64; ++step) {
@@ -9257,20 +9307,22 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8], carried[2 * mt
-                + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1], carried[2 * mt
-                + 1][(k_next * 16) / 8 + 1]);
+            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8],
+                carried[2 * mt + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1],
+                carried[2 * mt + 1][(k_next * 16) / 8 + 1]);
           }
         }
-        load_b_transposed(b_operand[(step + 1) % 2], shared.v_tiles[max_of(ceil_div(min_of(BM
-            * i_tile + BM, S), BN) - 1, 0) % 2], nt_next * 8, k_next * 16);
+        load_b_transposed(b_operand[(step + 1) % 2],
+            shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S), BN) - 1, 0) % 2],
+            nt_next * 8, k_next * 16);
       }
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-              + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+              product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -9290,9 +9342,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   }
 
   // attention_variants.tile:33  o[b, h, i, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
-  Vector<bf16_t, kWidthT10> o_out[kStepsI][kStepsT10];
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
+  Vector<bf16_t, kWidthT2> o_out[kStepsI][kStepsT2];
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -9307,27 +9359,27 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
-      Vector<float, kWidthT10> o_out_wide;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      Vector<float, kWidthT2> o_out_wide;
       #pragma unroll
-      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-        const float state_2_2 = gt ? product_2[i_step][t10_step][t10_sub] : 0.0f;
-        o_out_wide[t10_sub] = state_2_2 * by_scale[i_step] * by_reciprocal[i_step];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        const float state_2_2 = gt ? product_2[i_step][t2_step][t2_sub] : 0.0f;
+        o_out_wide[t2_sub] = state_2_2 * by_scale[i_step] * by_reciprocal[i_step];
       }
-      o_out[i_step][t10_step] = convert_vector<bf16_t>(o_out_wide);
+      o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
     }
   }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t10_line_step = 0; t10_line_step < kStepsT10Line; ++t10_line_step) {
-      const int t10_line_at = t10_line_first + t10_line_step * 32;
-      const Vector<bf16_t, kWidthT10Line> o_line = gather_quad(o_out[i_step][4 * t10_line_step],
-          o_out[i_step][4 * t10_line_step + 1], o_out[i_step][4 * t10_line_step + 2],
-          o_out[i_step][4 * t10_line_step + 3]);
+    for (int t2_line_step = 0; t2_line_step < kStepsT2Line; ++t2_line_step) {
+      const int t2_line_at = t2_line_first + t2_line_step * 32;
+      const Vector<bf16_t, kWidthT2Line> o_line = gather_quad(o_out[i_step][4 * t2_line_step],
+          o_out[i_step][4 * t2_line_step + 1], o_out[i_step][4 * t2_line_step + 2],
+          o_out[i_step][4 * t2_line_step + 3]);
       if (i_at < q_row_end) {
-        store_whole(o_at + int64_t{i_at} * 128 + t10_line_at, o_line);
+        store_whole(o_at + int64_t{i_at} * 128 + t2_line_at, o_line);
       }
     }
   }
@@ -9346,8 +9398,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT8 = 16;
-  constexpr int kWidthT8 = 2;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -9370,7 +9422,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t8_first = thread % 4 * 2;
+  const int t2_first = thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -9385,8 +9437,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
   __syncthreads();  // q_tile is read before it is written again
   const int q_row_end = S - BM * i_tile;
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
@@ -9420,14 +9472,14 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     state_1[i_step] = 0.0f;
   }
-  Vector<float, kWidthT8> state_2[kStepsI][kStepsT8];
+  Vector<float, kWidthT2> state_2[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-        state_2[i_step][t8_step][t8_sub] = 0.0f;
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        state_2[i_step][t2_step][t2_sub] = 0.0f;
       }
     }
   }
@@ -9439,8 +9491,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * stage * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -9457,8 +9509,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128;
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * stage * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -9486,8 +9538,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -9504,8 +9556,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -9583,8 +9635,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * (convert<float>(BN * j_tile - BM
-                * i_tile - i_first + j_first) + convert<float>(i_first - i_at + j_el - j_first));
+            const float s_3 = s_2 + slope_value * (convert<float>(BN * j_tile - BM * i_tile
+                - i_first + j_first) + convert<float>(i_first - i_at + j_el - j_first));
             s[i_step][j_step][j_sub] = s_3;
           }
         }
@@ -9681,10 +9733,10 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -9708,8 +9760,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -9794,8 +9846,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * (convert<float>(BN * j_tile - BM
-                * i_tile - i_first + j_first) + convert<float>(i_first - i_at + j_el - j_first));
+            const float s_3 = s_2 + slope_value * (convert<float>(BN * j_tile - BM * i_tile
+                - i_first + j_first) + convert<float>(i_first - i_at + j_el - j_first));
             s[i_step][j_step][j_sub] = s_3;
           }
         }
@@ -9813,8 +9865,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = BM * i_tile - BN * j_tile
-                + i_at - j_first >= j_el - j_first ? s[i_step][j_step][j_sub] : -INFINITY;
+            tile_2[i_step][j_step][j_sub] = BM * i_tile - BN * j_tile + i_at - j_first
+                >= j_el - j_first ? s[i_step][j_step][j_sub] : -INFINITY;
           }
         }
       }
@@ -9910,10 +9962,10 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -9939,8 +9991,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -9969,8 +10021,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   }
 
   // attention_variants.tile:33  o[b, h, i, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -9985,16 +10037,16 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-      const int t8_at = t8_first + t8_step * 8;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      const int t2_at = t2_first + t2_step * 8;
       if (i_at < q_row_end) {
-        Vector<float, kWidthT8> o_out;
+        Vector<float, kWidthT2> o_out;
         #pragma unroll
-        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          o_out[t8_sub] = state_2[i_step][t8_step][t8_sub] * by_scale[i_step]
+        for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+          o_out[t2_sub] = state_2[i_step][t2_step][t2_sub] * by_scale[i_step]
               * by_reciprocal[i_step];
         }
-        store_single(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
+        store_single(o_at + int64_t{i_at} * 128 + t2_at, convert_vector<bf16_t>(o_out));
       }
     }
   }
@@ -10045,9 +10097,9 @@ extern "C" cudaError_t soft_cap_alibi(const void* q, const void* k, const void* 
   if (!(scale > 0.0)) {
     return soft_cap_alibi_sentence.refuse("requires scale > 0.0", {{"scale", scale}});
   }
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 2147483647) {
-    return soft_cap_alibi_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"B",
-        B}, {"H", H}, {"S", S}});
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 2147483647) {
+    return soft_cap_alibi_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"B", B}, {"H", H}, {"S", S}});
   }
   const host_Argument arguments[] = {
     {"q", q, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
@@ -10058,22 +10110,25 @@ extern "C" cudaError_t soft_cap_alibi(const void* q, const void* k, const void* 
   };
   cudaError_t status = host_check_arguments(arguments, &soft_cap_alibi_sentence);
   if (status != cudaSuccess) return status;
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
         && host_is_aligned(o, 16)) {
-      status = host_launch(soft_cap_alibi_kernel, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
+      // BM = 128, BN = 128
+      status = host_launch(soft_cap_alibi_kernel, {host_times(int64_t{B} * H,
+          host_ceil_div(S, 128)), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), slope,
-          static_cast<bf16_t*>(o), B, H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B}
-          * H - 1, host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216,
-          (int64_t{S} + 127) / 128), 1)), 1)), 1)), scale, cap);
+          static_cast<bf16_t*>(o), B, H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B} * H
+          - 1, host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(216, host_ceil_div(S, 128)), 1)), 1)), 1)), scale, cap);
     } else {
-      status = host_launch(soft_cap_alibi_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
-          static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), slope,
-          static_cast<bf16_t*>(o), B, H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B}
-          * H - 1, host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216,
-          (int64_t{S} + 127) / 128), 1)), 1)), 1)), scale, cap);
+      // BM = 128, BN = 128: any addresses
+      status = host_launch(soft_cap_alibi_kernel_any,
+          {host_times(int64_t{B} * H, host_ceil_div(S, 128)), 256, 163840}, stream,
+          static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
+          static_cast<const bf16_t*>(v), slope, static_cast<bf16_t*>(o), B, H, S,
+          static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(216, host_ceil_div(S, 128)), 1)), 1)), 1)), scale, cap);
     }
   }
   return status;
@@ -10095,14 +10150,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT9 = 16;
-  constexpr int kWidthT9 = 2;
-  constexpr int kStepsT9Line = 4;
-  constexpr int kWidthT9Line = 8;
+  constexpr int kStepsT3 = 16;
+  constexpr int kWidthT3 = 2;
+  constexpr int kStepsT3Line = 4;
+  constexpr int kWidthT3Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
-  constexpr int kStepsT5 = 2;
+  constexpr int kStepsT = 2;
   constexpr int kStepsKRow = 8;
   constexpr int kThreadsKRow = 16;
   constexpr int kStepsQRow = 8;
@@ -10119,9 +10174,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int v_row_lane = thread / 16;
   const int q_row_lane = thread / 16;
   const int k_row_lane = thread / 16;
-  const int t5_first = thread / 32 % 8 * 16 + thread / 4 % 8;
+  const int t_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t9_line_first = thread % 4 * 8;
+  const int t3_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -10150,22 +10205,22 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int q_row_begin_end = max_of(0, BM * t_tile + lo) - BM * t_tile - lo;
 
   // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-  const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
-      * 128;
+  const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128
+      + int64_t{h} * 128;
   #pragma unroll
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0), q_at
-          + int64_t{H} * q_row_at * 128 + q_col_at, q_row_at < q_row_end
-          && q_row_at >= q_row_begin_end ? 16 : 0);
+      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0),
+          q_at + int64_t{H} * q_row_at * 128 + q_col_at,
+          q_row_at < q_row_end && q_row_at >= q_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
-  const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-      + BM, hi))) - lo;
+  const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo,
+      min_of(BM * t_tile + lo + BM, hi))) - lo;
   const int k_row_begin_end = max_of(0, lo) - lo;
   const bf16_t* const k_at_ = k + int64_t{H} * lo * 128 + int64_t{h} * 128;
   #pragma unroll
@@ -10174,9 +10229,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     #pragma unroll
     for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
       const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0), k_at_
-          + int64_t{H} * k_row_at * 128 + k_col_at, k_row_at < k_row_end
-          && k_row_at >= k_row_begin_end ? 16 : 0);
+      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
+          k_at_ + int64_t{H} * k_row_at * 128 + k_col_at,
+          k_row_at < k_row_end && k_row_at >= k_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -10184,13 +10239,13 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
   if (0 < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
       * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1) {
-    const int k_row_end_2 = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-        + lo + BM, hi))) - lo - BN;
+    const int k_row_end_2 = min_of(min_of(TOTAL, hi),
+        max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo - BN;
     const int k_row_begin_end_2 = max_of(0, lo) - lo - BN;
 
     // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-    const bf16_t* const k_at__2 = k + int64_t{H} * lo * 128 + int64_t{H} * BN * 128 + int64_t{h}
-        * 128;
+    const bf16_t* const k_at__2 = k + int64_t{H} * lo * 128 + int64_t{H} * BN * 128
+        + int64_t{h} * 128;
     #pragma unroll
     for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
       const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -10198,8 +10253,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
         const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
         cp_async_partial<16>(shared.k_tiles[0].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
-            k_at__2 + int64_t{H} * k_row_at * 128 + k_col_at, k_row_at < k_row_end_2
-            && k_row_at >= k_row_begin_end_2 ? 16 : 0);
+            k_at__2 + int64_t{H} * k_row_at * 128 + k_col_at,
+            k_row_at < k_row_end_2 && k_row_at >= k_row_begin_end_2 ? 16 : 0);
       }
     }
   }
@@ -10213,9 +10268,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     #pragma unroll
     for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
       const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0), v_at
-          + int64_t{H} * v_row_at * 128 + v_col_at, v_row_at < k_row_end
-          && v_row_at >= k_row_begin_end ? 16 : 0);
+      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0),
+          v_at + int64_t{H} * v_row_at * 128 + v_col_at,
+          v_row_at < k_row_end && v_row_at >= k_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -10225,14 +10280,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   __syncthreads();  // the tiles in front of the loop have landed
 
   // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-  Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
+  Vector<float, kWidthJ> product[kStepsT][kStepsJ];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        product[t5_step][j_step][j_sub] = 0.0f;
+        product[t_step][j_step][j_sub] = 0.0f;
       }
     }
   }
@@ -10264,8 +10319,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
-              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt],
+              product[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -10276,35 +10332,36 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
   // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
   // -inf), v[j, h, :])
-  Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
+  Vector<float, kWidthJ> tile[kStepsT][kStepsJ];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const int t5_at = t5_first + t5_step * 8;
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const int t_at = t_first + t_step * 8;
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       const int j_at = j_first + j_step * 8;
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
         const int j_el = j_at + j_sub;
-        tile[t5_step][j_step][j_sub] = j_el >= j_begin_end ? BM * t_tile - j_first
-            + t5_at >= j_el - j_first ? product[t5_step][j_step][j_sub] : -INFINITY : -INFINITY;
+        tile[t_step][j_step][j_sub] = j_el >= j_begin_end
+            ? BM * t_tile - j_first + t_at >= j_el - j_first ? product[t_step][j_step][j_sub]
+            : -INFINITY : -INFINITY;
       }
     }
   }
 
   // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-  float max_tile[kStepsT5];
+  float max_tile[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    max_tile[t5_step] = OpMax<float>::identity();
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    max_tile[t_step] = OpMax<float>::identity();
   }
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step], tile[t5_step][j_step][j_sub]);
+        max_tile[t_step] = OpMax<float>::combine(max_tile[t_step], tile[t_step][j_step][j_sub]);
       }
     }
   }
@@ -10313,58 +10370,58 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   // -inf), v[j, h, :])
   bool any_far = false;
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
     any_far = any_far || abs_of(m_new) >= far_from;
   }
   const bool rare = any_lane(any_far);
 
   // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    max_tile[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile[t5_step]);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    max_tile[t_step] = lane_reduce<OpMax<float>, 4>(max_tile[t_step]);
   }
 
   // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-  float ref[kStepsT5];
+  float ref[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
     const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-    ref[t5_step] = ref_2;
+    ref[t_step] = ref_2;
   }
 
   // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
   // -inf), v[j, h, :])
-  Vector<float, kWidthJ> tile_2[kStepsT5][kStepsJ];
+  Vector<float, kWidthJ> tile_2[kStepsT][kStepsJ];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        tile_2[t5_step][j_step][j_sub] = tile[t5_step][j_step][j_sub];
+        tile_2[t_step][j_step][j_sub] = tile[t_step][j_step][j_sub];
       }
     }
   }
 
   // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-  float row[kStepsT5];
+  float row[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
-    row[t5_step] = -fma(m_new, in_bits, 0.0f);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
+    row[t_step] = -fma(m_new, in_bits, 0.0f);
   }
-  float row_2[kStepsT5];
+  float row_2[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    row_2[t5_step] = in_bits;
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    row_2[t_step] = in_bits;
   }
-  float row_3[kStepsT5];
+  float row_3[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
-    row_3[t5_step] = -fma(m_new, in_bits, 0.0f);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
+    row_3[t_step] = -fma(m_new, in_bits, 0.0f);
   }
 
   // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
@@ -10372,149 +10429,150 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   if (__builtin_expect(rare, 0)) {
     seldom();
     #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    for (int t_step = 0; t_step < kStepsT; ++t_step) {
       #pragma unroll
       for (int j_step = 0; j_step < kStepsJ; ++j_step) {
         #pragma unroll
         for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const bool far = abs_of(ref[t5_step]) > far_from;
-          tile_2[t5_step][j_step][j_sub] = far ? tile_2[t5_step][j_step][j_sub] - ref[t5_step]
-              : tile_2[t5_step][j_step][j_sub];
+          const bool far = abs_of(ref[t_step]) > far_from;
+          tile_2[t_step][j_step][j_sub] = far ? tile_2[t_step][j_step][j_sub] - ref[t_step]
+              : tile_2[t_step][j_step][j_sub];
         }
       }
     }
 
     // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
     #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      const bool far = abs_of(ref[t5_step]) > far_from;
-      row[t5_step] = -fma(far ? 0.0f : ref[t5_step], in_bits, 0.0f);
+    for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      const bool far = abs_of(ref[t_step]) > far_from;
+      row[t_step] = -fma(far ? 0.0f : ref[t_step], in_bits, 0.0f);
     }
     #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      const bool far = abs_of(ref[t5_step]) > far_from;
-      row_2[t5_step] = far ? s_2 : in_bits;
+    for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      const bool far = abs_of(ref[t_step]) > far_from;
+      row_2[t_step] = far ? s_2 : in_bits;
     }
     #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      const bool far = abs_of(ref[t5_step]) > far_from;
-      row_3[t5_step] = -fma(ref[t5_step], far ? s_2 : in_bits, 0.0f);
+    for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      const bool far = abs_of(ref[t_step]) > far_from;
+      row_3[t_step] = -fma(ref[t_step], far ? s_2 : in_bits, 0.0f);
     }
   }
 
   // softmax.tile:19  alpha = exp(m - ref)
-  float tile_3[kStepsT5];
+  float tile_3[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    tile_3[t5_step] = fma(-INFINITY, row_2[t5_step], 0.0f) + row_3[t5_step];
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    tile_3[t_step] = fma(-INFINITY, row_2[t_step], 0.0f) + row_3[t_step];
   }
-  float alpha[kStepsT5];
+  float alpha[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const float alpha_2 = exp2_fast(tile_3[t5_step]);
-    alpha[t5_step] = alpha_2;
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float alpha_2 = exp2_fast(tile_3[t_step]);
+    alpha[t_step] = alpha_2;
   }
 
   // softmax.tile:18  p = exp(s - ref[:, None])
-  Vector<float, kWidthJ> p[kStepsT5][kStepsJ];
+  Vector<float, kWidthJ> p[kStepsT][kStepsJ];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        const float p_2 = exp2_fast(fma(tile_2[t5_step][j_step][j_sub], in_bits, row[t5_step]));
-        p[t5_step][j_step][j_sub] = p_2;
+        const float p_2 = exp2_fast(fma(tile_2[t_step][j_step][j_sub], in_bits, row[t_step]));
+        p[t_step][j_step][j_sub] = p_2;
       }
     }
   }
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  float sum_p[kStepsT5];
+  float sum_p[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    sum_p[t5_step] = OpSum<float>::identity();
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    sum_p[t_step] = OpSum<float>::identity();
   }
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        sum_p[t5_step] += p[t5_step][j_step][j_sub];
+        sum_p[t_step] += p[t_step][j_step][j_sub];
       }
     }
   }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  float state_0[kStepsT5];
+  float state_0[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
-    state_0[t5_step] = m_new;
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
+    state_0[t_step] = m_new;
   }
-  float state_1[kStepsT5];
+  float state_1[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    state_1[t5_step] = 0.0f * alpha[t5_step] + sum_p[t5_step];
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    state_1[t_step] = 0.0f * alpha[t_step] + sum_p[t_step];
   }
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  Vector<bf16_t, kWidthJ> carried[kStepsT5][kStepsJ];
+  Vector<bf16_t, kWidthJ> carried[kStepsT][kStepsJ];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       Vector<float, kWidthJ> carried_wide;
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        carried_wide[j_sub] = p[t5_step][j_step][j_sub];
+        carried_wide[j_sub] = p[t_step][j_step][j_sub];
       }
-      carried[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+      carried[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
     }
   }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  Vector<float, kWidthT9> state_2[kStepsT5][kStepsT9];
+  Vector<float, kWidthT3> state_2[kStepsT][kStepsT3];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
-    for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
+    for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
       #pragma unroll
-      for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
-        state_2[t5_step][t9_step][t9_sub] = 0.0f * alpha[t5_step];
+      for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
+        state_2[t_step][t3_step][t3_sub] = 0.0f * alpha[t_step];
       }
     }
   }
 
   // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-  float carried_2[kStepsT5];
+  float carried_2[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
     const bool near = abs_of(m_new) <= far_from;
-    carried_2[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
+    carried_2[t_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
   }
-  const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile
-      + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo
-      + BM, hi) - BM * t_tile - lo, 0)) - 1, floor_div(min_of(hi, max_of(lo + t_tile * 128,
-      min_of(hi, lo + t_tile * 128 + 128))) - lo, 128) - 1), floor_div(TOTAL - lo, 128) - 1),
-      min_of(1, max_of(0, lo + 1)) * 2147483647), t_tile - 1);
+  const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+      * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1,
+      floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi, lo + t_tile * 128 + 128))) - lo,
+      128) - 1), floor_div(TOTAL - lo, 128) - 1), min_of(1, max_of(0, lo + 1)) * 2147483647),
+      t_tile - 1);
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-      + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-      0)) - 1; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+      * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1; ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0)) - 1) {
-      const int k_row_end_2 = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * j_tile_next - lo - BN;
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+        min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+        * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1) {
+      const int k_row_end_2 = min_of(min_of(TOTAL, hi),
+          max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - BN * j_tile_next - lo - BN;
       const int k_row_begin_end_2 = max_of(0, lo) - BN * j_tile_next - lo - BN;
 
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
@@ -10534,11 +10592,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     }
 
     // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0))) {
-      const int v_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * j_tile_next - lo;
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+        min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+        * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0))) {
+      const int v_row_end = min_of(min_of(TOTAL, hi),
+          max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - BN * j_tile_next - lo;
       const int v_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
@@ -10562,14 +10620,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      Vector<float, kWidthJ> product_2[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> product_2[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product_2[t5_step][j_step][j_sub] = 0.0f;
+            product_2[t_step][j_step][j_sub] = 0.0f;
           }
         }
       }
@@ -10601,8 +10659,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -10610,33 +10669,33 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[j, h, :])
-      Vector<float, kWidthJ> tile_4[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> tile_4[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_4[t5_step][j_step][j_sub] = product_2[t5_step][j_step][j_sub];
+            tile_4[t_step][j_step][j_sub] = product_2[t_step][j_step][j_sub];
           }
         }
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p_2[kStepsT5];
+      float sum_p_2[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        sum_p_2[t5_step] = OpSum<float>::identity();
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        sum_p_2[t_step] = OpSum<float>::identity();
       }
-      Vector<bf16_t, kWidthJ> carried_next[kStepsT5][kStepsJ];
+      Vector<bf16_t, kWidthJ> carried_next[kStepsT][kStepsJ];
       OperandA a_operand[2][1];
       OperandB b_operand[2][2];
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -10651,18 +10710,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < 1; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10686,18 +10745,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < 1; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10721,18 +10780,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10756,25 +10815,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -10797,18 +10856,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 2; j_step < 3; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10832,18 +10891,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 2; j_step < 3; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10867,18 +10926,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10902,25 +10961,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -10943,18 +11002,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 4; j_step < 5; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10978,18 +11037,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 4; j_step < 5; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11013,18 +11072,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11048,25 +11107,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -11089,18 +11148,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 6; j_step < 7; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11124,18 +11183,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 6; j_step < 7; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11159,18 +11218,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11194,25 +11253,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -11235,18 +11294,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 8; j_step < 9; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11270,18 +11329,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 8; j_step < 9; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11305,18 +11364,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11340,25 +11399,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -11381,18 +11440,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 10; j_step < 11; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11416,18 +11475,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 10; j_step < 11; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11451,18 +11510,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11486,25 +11545,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -11527,18 +11586,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 12; j_step < 13; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11562,18 +11621,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 12; j_step < 13; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11597,18 +11656,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11632,18 +11691,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11673,18 +11732,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 14; j_step < 15; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11708,18 +11767,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 14; j_step < 15; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11743,18 +11802,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 15; j_step < 16; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11778,18 +11837,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 15; j_step < 16; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       #pragma unroll
@@ -11801,42 +11860,42 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          carried[t5_step][j_step] = carried_next[t5_step][j_step];
+          carried[t_step][j_step] = carried_next[t_step][j_step];
         }
       }
-      float merged[kStepsT5];
+      float merged[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        merged[t5_step] = state_1[t5_step] + sum_p_2[t5_step];
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        merged[t_step] = state_1[t_step] + sum_p_2[t_step];
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
       bool any_late = false;
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const bool late = !(sum_p_2[t5_step] < 256.0f);
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const bool late = !(sum_p_2[t_step] < 256.0f);
         any_late = any_late || late;
       }
       if (__builtin_expect(any_lane(any_late), 0)) {
         seldom();
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float max_tile_2[kStepsT5];
+        float max_tile_2[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          max_tile_2[t5_step] = OpMax<float>::identity();
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          max_tile_2[t_step] = OpMax<float>::identity();
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_tile_2[t5_step] = OpMax<float>::combine(max_tile_2[t5_step],
-                  tile_4[t5_step][j_step][j_sub]);
+              max_tile_2[t_step] = OpMax<float>::combine(max_tile_2[t_step],
+                  tile_4[t_step][j_step][j_sub]);
             }
           }
         }
@@ -11845,55 +11904,55 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         // s, -inf), v[j, h, :])
         bool any_far_2 = false;
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
           any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          max_tile_2[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[t5_step]);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          max_tile_2[t_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[t_step]);
         }
 
         // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-        float ref_2[kStepsT5];
+        float ref_2[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
           const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
-          ref_2[t5_step] = ref_3;
+          ref_2[t_step] = ref_3;
         }
 
         // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
         // s, -inf), v[j, h, :])
-        Vector<float, kWidthJ> tile_5[kStepsT5][kStepsJ];
+        Vector<float, kWidthJ> tile_5[kStepsT][kStepsJ];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_5[t5_step][j_step][j_sub] = tile_4[t5_step][j_step][j_sub];
+              tile_5[t_step][j_step][j_sub] = tile_4[t_step][j_step][j_sub];
             }
           }
         }
 
         // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-        float row_4[kStepsT5];
+        float row_4[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
-          row_4[t5_step] = -fma(m_new, in_bits, 0.0f);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
+          row_4[t_step] = -fma(m_new, in_bits, 0.0f);
         }
 
         // softmax.tile:19  alpha = exp(m - ref)
-        float row_5[kStepsT5];
+        float row_5[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
-          row_5[t5_step] = fma(state_0[t5_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
+          row_5[t_step] = fma(state_0[t_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
         }
 
         // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
@@ -11901,152 +11960,150 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         if (__builtin_expect(rare_2, 0)) {
           seldom();
           #pragma unroll
-          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          for (int t_step = 0; t_step < kStepsT; ++t_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const bool far = abs_of(ref_2[t5_step]) > far_from;
-                tile_5[t5_step][j_step][j_sub] = far
-                    ? tile_5[t5_step][j_step][j_sub] - ref_2[t5_step]
-                    : tile_5[t5_step][j_step][j_sub];
+                const bool far = abs_of(ref_2[t_step]) > far_from;
+                tile_5[t_step][j_step][j_sub] = far ? tile_5[t_step][j_step][j_sub] - ref_2[t_step]
+                    : tile_5[t_step][j_step][j_sub];
               }
             }
           }
 
           // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
           #pragma unroll
-          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-            const bool far = abs_of(ref_2[t5_step]) > far_from;
-            row_4[t5_step] = -fma(far ? 0.0f : ref_2[t5_step], in_bits, 0.0f);
+          for (int t_step = 0; t_step < kStepsT; ++t_step) {
+            const bool far = abs_of(ref_2[t_step]) > far_from;
+            row_4[t_step] = -fma(far ? 0.0f : ref_2[t_step], in_bits, 0.0f);
           }
 
           // softmax.tile:19  alpha = exp(m - ref)
           #pragma unroll
-          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-            const bool far = abs_of(ref_2[t5_step]) > far_from;
+          for (int t_step = 0; t_step < kStepsT; ++t_step) {
+            const bool far = abs_of(ref_2[t_step]) > far_from;
             const float where = far ? s_2 : in_bits;
-            row_5[t5_step] = fma(state_0[t5_step], where, 0.0f) + -fma(ref_2[t5_step], where, 0.0f);
+            row_5[t_step] = fma(state_0[t_step], where, 0.0f) + -fma(ref_2[t_step], where, 0.0f);
           }
         }
-        float alpha_2[kStepsT5];
+        float alpha_2[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float alpha_3 = exp2_fast(row_5[t5_step]);
-          alpha_2[t5_step] = alpha_3;
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float alpha_3 = exp2_fast(row_5[t_step]);
+          alpha_2[t_step] = alpha_3;
         }
 
         // softmax.tile:18  p = exp(s - ref[:, None])
-        Vector<float, kWidthJ> p_2[kStepsT5][kStepsJ];
+        Vector<float, kWidthJ> p_2[kStepsT][kStepsJ];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(fma(tile_5[t5_step][j_step][j_sub], in_bits,
-                  row_4[t5_step]));
-              p_2[t5_step][j_step][j_sub] = p_3;
+              const float p_3 = exp2_fast(fma(tile_5[t_step][j_step][j_sub], in_bits,
+                  row_4[t_step]));
+              p_2[t_step][j_step][j_sub] = p_3;
             }
           }
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
-        float sum_p_3[kStepsT5];
+        float sum_p_3[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          sum_p_3[t5_step] = OpSum<float>::identity();
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          sum_p_3[t_step] = OpSum<float>::identity();
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_3[t5_step] += p_2[t5_step][j_step][j_sub];
+              sum_p_3[t_step] += p_2[t_step][j_step][j_sub];
             }
           }
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float state_0_moved[kStepsT5];
+        float state_0_moved[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
-          state_0_moved[t5_step] = m_new;
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
+          state_0_moved[t_step] = m_new;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
-        float merged_moved[kStepsT5];
+        float merged_moved[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          merged_moved[t5_step] = state_1[t5_step] * alpha_2[t5_step] + sum_p_3[t5_step];
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          merged_moved[t_step] = state_1[t_step] * alpha_2[t_step] + sum_p_3[t_step];
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float carried_2_moved[kStepsT5];
+        float carried_2_moved[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
           const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
+          carried_2_moved[t_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
               : NAN;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              carried_wide[j_sub] = p_2[t5_step][j_step][j_sub];
+              carried_wide[j_sub] = p_2[t_step][j_step][j_sub];
             }
-            carried[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+            carried[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
           }
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
-          for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
+          for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
             #pragma unroll
-            for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
-              state_2[t5_step][t9_step][t9_sub] = state_2[t5_step][t9_step][t9_sub]
-                  * alpha_2[t5_step];
+            for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
+              state_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub] * alpha_2[t_step];
             }
           }
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          state_0[t5_step] = state_0_moved[t5_step];
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          state_0[t_step] = state_0_moved[t_step];
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          merged[t5_step] = merged_moved[t5_step];
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          merged[t_step] = merged_moved[t_step];
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          carried_2[t5_step] = carried_2_moved[t5_step];
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          carried_2[t_step] = carried_2_moved[t_step];
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        state_1[t5_step] = merged[t5_step];
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        state_1[t_step] = merged[t_step];
       }
     } else {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      Vector<float, kWidthJ> product_2[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> product_2[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product_2[t5_step][j_step][j_sub] = 0.0f;
+            product_2[t_step][j_step][j_sub] = 0.0f;
           }
         }
       }
@@ -12078,8 +12135,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -12088,38 +12146,38 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[j, h, :])
-      Vector<float, kWidthJ> tile_4[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> tile_4[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const int t5_at = t5_first + t5_step * 8;
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const int t_at = t_first + t_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_4[t5_step][j_step][j_sub] = j_el >= j_begin_end_2 ? BM * t_tile - BN
-                * j_tile - j_first + t5_at - BN >= j_el - j_first
-                ? product_2[t5_step][j_step][j_sub] : -INFINITY : -INFINITY;
+            tile_4[t_step][j_step][j_sub] = j_el >= j_begin_end_2
+                ? BM * t_tile - BN * j_tile - j_first + t_at - BN >= j_el - j_first
+                ? product_2[t_step][j_step][j_sub] : -INFINITY : -INFINITY;
           }
         }
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p_2[kStepsT5];
+      float sum_p_2[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        sum_p_2[t5_step] = OpSum<float>::identity();
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        sum_p_2[t_step] = OpSum<float>::identity();
       }
-      Vector<bf16_t, kWidthJ> carried_next[kStepsT5][kStepsJ];
+      Vector<bf16_t, kWidthJ> carried_next[kStepsT][kStepsJ];
       OperandA a_operand[2][1];
       OperandB b_operand[2][2];
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -12134,18 +12192,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < 1; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12169,18 +12227,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < 1; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12204,18 +12262,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12239,25 +12297,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -12280,18 +12338,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 2; j_step < 3; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12315,18 +12373,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 2; j_step < 3; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12350,18 +12408,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12385,25 +12443,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -12426,18 +12484,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 4; j_step < 5; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12461,18 +12519,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 4; j_step < 5; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12496,18 +12554,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12531,25 +12589,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -12572,18 +12630,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 6; j_step < 7; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12607,18 +12665,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 6; j_step < 7; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12642,18 +12700,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12677,25 +12735,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -12718,18 +12776,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 8; j_step < 9; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12753,18 +12811,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 8; j_step < 9; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12788,18 +12846,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12823,25 +12881,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -12864,18 +12922,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 10; j_step < 11; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12899,18 +12957,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 10; j_step < 11; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12934,18 +12992,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12969,25 +13027,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -13010,18 +13068,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 12; j_step < 13; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13045,18 +13103,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 12; j_step < 13; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13080,18 +13138,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13115,18 +13173,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13156,18 +13214,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 14; j_step < 15; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13191,18 +13249,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 14; j_step < 15; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13226,18 +13284,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 15; j_step < 16; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13261,18 +13319,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 15; j_step < 16; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       #pragma unroll
@@ -13284,42 +13342,42 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          carried[t5_step][j_step] = carried_next[t5_step][j_step];
+          carried[t_step][j_step] = carried_next[t_step][j_step];
         }
       }
-      float merged[kStepsT5];
+      float merged[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        merged[t5_step] = state_1[t5_step] + sum_p_2[t5_step];
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        merged[t_step] = state_1[t_step] + sum_p_2[t_step];
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
       bool any_late = false;
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const bool late = !(sum_p_2[t5_step] < 256.0f);
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const bool late = !(sum_p_2[t_step] < 256.0f);
         any_late = any_late || late;
       }
       if (__builtin_expect(any_lane(any_late), 0)) {
         seldom();
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float max_tile_2[kStepsT5];
+        float max_tile_2[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          max_tile_2[t5_step] = OpMax<float>::identity();
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          max_tile_2[t_step] = OpMax<float>::identity();
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_tile_2[t5_step] = OpMax<float>::combine(max_tile_2[t5_step],
-                  tile_4[t5_step][j_step][j_sub]);
+              max_tile_2[t_step] = OpMax<float>::combine(max_tile_2[t_step],
+                  tile_4[t_step][j_step][j_sub]);
             }
           }
         }
@@ -13328,55 +13386,55 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         // s, -inf), v[j, h, :])
         bool any_far_2 = false;
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
           any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          max_tile_2[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[t5_step]);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          max_tile_2[t_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[t_step]);
         }
 
         // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-        float ref_2[kStepsT5];
+        float ref_2[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
           const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
-          ref_2[t5_step] = ref_3;
+          ref_2[t_step] = ref_3;
         }
 
         // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
         // s, -inf), v[j, h, :])
-        Vector<float, kWidthJ> tile_5[kStepsT5][kStepsJ];
+        Vector<float, kWidthJ> tile_5[kStepsT][kStepsJ];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_5[t5_step][j_step][j_sub] = tile_4[t5_step][j_step][j_sub];
+              tile_5[t_step][j_step][j_sub] = tile_4[t_step][j_step][j_sub];
             }
           }
         }
 
         // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-        float row_4[kStepsT5];
+        float row_4[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
-          row_4[t5_step] = -fma(m_new, in_bits, 0.0f);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
+          row_4[t_step] = -fma(m_new, in_bits, 0.0f);
         }
 
         // softmax.tile:19  alpha = exp(m - ref)
-        float row_5[kStepsT5];
+        float row_5[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
-          row_5[t5_step] = fma(state_0[t5_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
+          row_5[t_step] = fma(state_0[t_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
         }
 
         // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
@@ -13384,141 +13442,139 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         if (__builtin_expect(rare_2, 0)) {
           seldom();
           #pragma unroll
-          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          for (int t_step = 0; t_step < kStepsT; ++t_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const bool far = abs_of(ref_2[t5_step]) > far_from;
-                tile_5[t5_step][j_step][j_sub] = far
-                    ? tile_5[t5_step][j_step][j_sub] - ref_2[t5_step]
-                    : tile_5[t5_step][j_step][j_sub];
+                const bool far = abs_of(ref_2[t_step]) > far_from;
+                tile_5[t_step][j_step][j_sub] = far ? tile_5[t_step][j_step][j_sub] - ref_2[t_step]
+                    : tile_5[t_step][j_step][j_sub];
               }
             }
           }
 
           // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
           #pragma unroll
-          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-            const bool far = abs_of(ref_2[t5_step]) > far_from;
-            row_4[t5_step] = -fma(far ? 0.0f : ref_2[t5_step], in_bits, 0.0f);
+          for (int t_step = 0; t_step < kStepsT; ++t_step) {
+            const bool far = abs_of(ref_2[t_step]) > far_from;
+            row_4[t_step] = -fma(far ? 0.0f : ref_2[t_step], in_bits, 0.0f);
           }
 
           // softmax.tile:19  alpha = exp(m - ref)
           #pragma unroll
-          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-            const bool far = abs_of(ref_2[t5_step]) > far_from;
+          for (int t_step = 0; t_step < kStepsT; ++t_step) {
+            const bool far = abs_of(ref_2[t_step]) > far_from;
             const float where = far ? s_2 : in_bits;
-            row_5[t5_step] = fma(state_0[t5_step], where, 0.0f) + -fma(ref_2[t5_step], where, 0.0f);
+            row_5[t_step] = fma(state_0[t_step], where, 0.0f) + -fma(ref_2[t_step], where, 0.0f);
           }
         }
-        float alpha_2[kStepsT5];
+        float alpha_2[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float alpha_3 = exp2_fast(row_5[t5_step]);
-          alpha_2[t5_step] = alpha_3;
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float alpha_3 = exp2_fast(row_5[t_step]);
+          alpha_2[t_step] = alpha_3;
         }
 
         // softmax.tile:18  p = exp(s - ref[:, None])
-        Vector<float, kWidthJ> p_2[kStepsT5][kStepsJ];
+        Vector<float, kWidthJ> p_2[kStepsT][kStepsJ];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(fma(tile_5[t5_step][j_step][j_sub], in_bits,
-                  row_4[t5_step]));
-              p_2[t5_step][j_step][j_sub] = p_3;
+              const float p_3 = exp2_fast(fma(tile_5[t_step][j_step][j_sub], in_bits,
+                  row_4[t_step]));
+              p_2[t_step][j_step][j_sub] = p_3;
             }
           }
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
-        float sum_p_3[kStepsT5];
+        float sum_p_3[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          sum_p_3[t5_step] = OpSum<float>::identity();
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          sum_p_3[t_step] = OpSum<float>::identity();
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_3[t5_step] += p_2[t5_step][j_step][j_sub];
+              sum_p_3[t_step] += p_2[t_step][j_step][j_sub];
             }
           }
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float state_0_moved[kStepsT5];
+        float state_0_moved[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
-          state_0_moved[t5_step] = m_new;
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
+          state_0_moved[t_step] = m_new;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
-        float merged_moved[kStepsT5];
+        float merged_moved[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          merged_moved[t5_step] = state_1[t5_step] * alpha_2[t5_step] + sum_p_3[t5_step];
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          merged_moved[t_step] = state_1[t_step] * alpha_2[t_step] + sum_p_3[t_step];
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float carried_2_moved[kStepsT5];
+        float carried_2_moved[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
           const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
+          carried_2_moved[t_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
               : NAN;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              carried_wide[j_sub] = p_2[t5_step][j_step][j_sub];
+              carried_wide[j_sub] = p_2[t_step][j_step][j_sub];
             }
-            carried[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+            carried[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
           }
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
-          for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
+          for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
             #pragma unroll
-            for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
-              state_2[t5_step][t9_step][t9_sub] = state_2[t5_step][t9_step][t9_sub]
-                  * alpha_2[t5_step];
+            for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
+              state_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub] * alpha_2[t_step];
             }
           }
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          state_0[t5_step] = state_0_moved[t5_step];
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          state_0[t_step] = state_0_moved[t_step];
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          merged[t5_step] = merged_moved[t5_step];
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          merged[t_step] = merged_moved[t_step];
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          carried_2[t5_step] = carried_2_moved[t5_step];
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          carried_2[t_step] = carried_2_moved[t_step];
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        state_1[t5_step] = merged[t5_step];
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        state_1[t_step] = merged[t_step];
       }
     }
   }
@@ -13529,14 +13585,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  Vector<float, kWidthT9> product_2[kStepsT5][kStepsT9];
+  Vector<float, kWidthT3> product_2[kStepsT][kStepsT3];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
-    for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
+    for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
       #pragma unroll
-      for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
-        product_2[t5_step][t9_step][t9_sub] = state_2[t5_step][t9_step][t9_sub];
+      for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
+        product_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub];
       }
     }
   }
@@ -13545,12 +13601,13 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
-      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-          * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+          carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
     }
-    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(hi, max_of(BM * t_tile
-        + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile
-        + lo + BM, hi) - BM * t_tile - lo, 0)) - 1, 0) % 2], 0, 0);
+    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(hi,
+        max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+        * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1, 0) % 2],
+        0, 0);
 
     #pragma unroll
     for (int step = 0; step < 64; ++step) {
@@ -13561,86 +13618,90 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8], carried[2 * mt
-                + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1], carried[2 * mt
-                + 1][(k_next * 16) / 8 + 1]);
+            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8],
+                carried[2 * mt + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1],
+                carried[2 * mt + 1][(k_next * 16) / 8 + 1]);
           }
         }
-        load_b_transposed(b_operand[(step + 1) % 2], shared.v_tiles[max_of(ceil_div(min_of(hi,
-            max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1,
-            max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1, 0) % 2], nt_next
-            * 8, k_next * 16);
+        load_b_transposed(b_operand[(step + 1) % 2],
+            shared.v_tiles[max_of(ceil_div(min_of(hi,
+            max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+            * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1,
+            0) % 2], nt_next * 8, k_next * 16);
       }
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-              + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+              product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
   }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  const int size = ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-      hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0));
+  const int size = ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)))
+      - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0));
   const bool gt = size > 0;
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  float state_1_2[kStepsT5];
+  float state_1_2[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const float state_1_3 = gt ? state_1[t5_step] : 0.0f;
-    state_1_2[t5_step] = lane_reduce<OpSum<float>, 4>(state_1_3);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float state_1_3 = gt ? state_1[t_step] : 0.0f;
+    state_1_2[t_step] = lane_reduce<OpSum<float>, 4>(state_1_3);
   }
 
   // attention_variants.tile:56  o[i, h, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
-      * 128;
-  const int t5_end = hi - BM * t_tile - lo;
-  const int t5_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile
-      + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)), TOTAL - BM * t_tile - lo);
-  const int t5_begin_end = min_of(-BM * t_tile - lo, BM * min_of(1, max_of(ceil_div(min_of(hi,
-      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
-  Vector<bf16_t, kWidthT9> o_out[kStepsT5][kStepsT9];
-  float by_scale[kStepsT5];
+  bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128
+      + int64_t{h} * 128;
+  const int t_end = hi - BM * t_tile - lo;
+  const int t_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)),
+      TOTAL - BM * t_tile - lo);
+  const int t_begin_end = min_of(-BM * t_tile - lo,
+      BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+      min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
+  Vector<bf16_t, kWidthT3> o_out[kStepsT][kStepsT3];
+  float by_scale[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    by_scale[t5_step] = divisor_scale(state_1_2[t5_step] == 0.0f ? 1.0f : state_1_2[t5_step]);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    by_scale[t_step] = divisor_scale(state_1_2[t_step] == 0.0f ? 1.0f : state_1_2[t_step]);
   }
-  float by_reciprocal[kStepsT5];
+  float by_reciprocal[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    by_reciprocal[t5_step] = divisor_reciprocal(state_1_2[t5_step] == 0.0f ? 1.0f
-        : state_1_2[t5_step]);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    by_reciprocal[t_step] = divisor_reciprocal(state_1_2[t_step] == 0.0f ? 1.0f
+        : state_1_2[t_step]);
   }
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
-    for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
-      Vector<float, kWidthT9> o_out_wide;
+    for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
+      Vector<float, kWidthT3> o_out_wide;
       #pragma unroll
-      for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
-        const float state_2_2 = gt ? product_2[t5_step][t9_step][t9_sub] : 0.0f;
-        o_out_wide[t9_sub] = state_2_2 * by_scale[t5_step] * by_reciprocal[t5_step];
+      for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
+        const float state_2_2 = gt ? product_2[t_step][t3_step][t3_sub] : 0.0f;
+        o_out_wide[t3_sub] = state_2_2 * by_scale[t_step] * by_reciprocal[t_step];
       }
-      o_out[t5_step][t9_step] = convert_vector<bf16_t>(o_out_wide);
+      o_out[t_step][t3_step] = convert_vector<bf16_t>(o_out_wide);
     }
   }
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const int t5_at = t5_first + t5_step * 8;
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const int t_at = t_first + t_step * 8;
     #pragma unroll
-    for (int t9_line_step = 0; t9_line_step < kStepsT9Line; ++t9_line_step) {
-      const int t9_line_at = t9_line_first + t9_line_step * 32;
-      const Vector<bf16_t, kWidthT9Line> o_line = gather_quad(o_out[t5_step][4 * t9_line_step],
-          o_out[t5_step][4 * t9_line_step + 1], o_out[t5_step][4 * t9_line_step + 2],
-          o_out[t5_step][4 * t9_line_step + 3]);
-      if (t5_at < q_row_end && t5_at >= q_row_begin_end && t5_at < t5_end && t5_at < t5_end_2
-          && t5_at >= t5_begin_end) {
-        store_whole(o_at + int64_t{H} * t5_at * 128 + t9_line_at, o_line);
+    for (int t3_line_step = 0; t3_line_step < kStepsT3Line; ++t3_line_step) {
+      const int t3_line_at = t3_line_first + t3_line_step * 32;
+      const Vector<bf16_t, kWidthT3Line> o_line = gather_quad(o_out[t_step][4 * t3_line_step],
+          o_out[t_step][4 * t3_line_step + 1], o_out[t_step][4 * t3_line_step + 2],
+          o_out[t_step][4 * t3_line_step + 3]);
+      if (t_at < q_row_end && t_at >= q_row_begin_end && t_at < t_end && t_at < t_end_2
+          && t_at >= t_begin_end) {
+        store_whole(o_at + int64_t{H} * t_at * 128 + t3_line_at, o_line);
       }
     }
   }
@@ -13659,12 +13720,12 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT8 = 16;
-  constexpr int kWidthT8 = 2;
+  constexpr int kStepsT3 = 16;
+  constexpr int kWidthT3 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
-  constexpr int kStepsT5 = 2;
+  constexpr int kStepsT = 2;
   constexpr int kStepsKRow = 8;
   constexpr int kThreadsKRow = 16;
   constexpr int kStepsQRow = 8;
@@ -13681,9 +13742,9 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   const int v_row_lane = thread / 16;
   const int q_row_lane = thread / 16;
   const int k_row_lane = thread / 16;
-  const int t5_first = thread / 32 % 8 * 16 + thread / 4 % 8;
+  const int t_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t8_first = thread % 4 * 2;
+  const int t3_first = thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -13708,8 +13769,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   __syncthreads();  // q_tile is read before it is written again
   const int q_row_end = min_of(TOTAL, hi) - BM * t_tile - lo;
   const int q_row_begin_end = max_of(0, BM * t_tile + lo) - BM * t_tile - lo;
-  const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
-      * 128;
+  const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128
+      + int64_t{h} * 128;
   #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
@@ -13728,38 +13789,37 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   __syncthreads();  // q_tile is written before it is read
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  float state_0[kStepsT5];
+  float state_0[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    state_0[t5_step] = -INFINITY;
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    state_0[t_step] = -INFINITY;
   }
-  float state_1[kStepsT5];
+  float state_1[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    state_1[t5_step] = 0.0f;
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    state_1[t_step] = 0.0f;
   }
-  Vector<float, kWidthT8> state_2[kStepsT5][kStepsT8];
+  Vector<float, kWidthT3> state_2[kStepsT][kStepsT3];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+    for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
       #pragma unroll
-      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-        state_2[t5_step][t8_step][t8_sub] = 0.0f;
+      for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
+        state_2[t_step][t3_step][t3_sub] = 0.0f;
       }
     }
   }
-  const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile
-      + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo
-      + BM, hi) - BM * t_tile - lo, 0)), floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi,
-      lo + t_tile * 128 + 128))) - lo, 128)), floor_div(TOTAL - lo, 128)), min_of(1, max_of(0, lo
-      + 1)) * 2147483647), t_tile);
+  const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+      * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)),
+      floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi, lo + t_tile * 128 + 128))) - lo,
+      128)), floor_div(TOTAL - lo, 128)), min_of(1, max_of(0, lo + 1)) * 2147483647), t_tile);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0))) {
-      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * stage - lo;
+    if (stage < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)))
+        - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0))) {
+      const int k_row_end = min_of(min_of(TOTAL, hi),
+          max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - BN * stage - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * stage - lo;
 
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
@@ -13801,17 +13861,17 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-      + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-      0)); ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+      * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0))) {
-      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * j_tile_next - lo;
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+        min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+        * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0))) {
+      const int k_row_end = min_of(min_of(TOTAL, hi),
+          max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - BN * j_tile_next - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
 
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
@@ -13854,14 +13914,14 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
     // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> product[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product[t5_step][j_step][j_sub] = 0.0f;
+            product[t_step][j_step][j_sub] = 0.0f;
           }
         }
       }
@@ -13890,114 +13950,113 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[j, h, :])
-      Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> tile[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float s = product[t5_step][j_step][j_sub] * scale;
-            tile[t5_step][j_step][j_sub] = s;
+            const float s = product[t_step][j_step][j_sub] * scale;
+            tile[t_step][j_step][j_sub] = s;
           }
         }
       }
 
       // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-      float max_tile[kStepsT5];
+      float max_tile[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        max_tile[t5_step] = OpMax<float>::identity();
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        max_tile[t_step] = OpMax<float>::identity();
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
-                tile[t5_step][j_step][j_sub]);
+            max_tile[t_step] = OpMax<float>::combine(max_tile[t_step], tile[t_step][j_step][j_sub]);
           }
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        max_tile[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile[t5_step]);
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        max_tile[t_step] = lane_reduce<OpMax<float>, 4>(max_tile[t_step]);
       }
 
       // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-      float ref[kStepsT5];
+      float ref[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const float m_new = max_nan(state_0[t_step], max_tile[t_step]);
         const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-        ref[t5_step] = ref_2;
+        ref[t_step] = ref_2;
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
-      Vector<float, kWidthJ> p[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> p[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile[t5_step][j_step][j_sub] - ref[t5_step]);
-            p[t5_step][j_step][j_sub] = p_2;
+            const float p_2 = exp_fast(tile[t_step][j_step][j_sub] - ref[t_step]);
+            p[t_step][j_step][j_sub] = p_2;
           }
         }
       }
 
       // softmax.tile:19  alpha = exp(m - ref)
-      float alpha[kStepsT5];
+      float alpha[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const float alpha_2 = exp_fast(state_0[t5_step] - ref[t5_step]);
-        alpha[t5_step] = alpha_2;
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const float alpha_2 = exp_fast(state_0[t_step] - ref[t_step]);
+        alpha[t_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p[kStepsT5];
+      float sum_p[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        sum_p[t5_step] = OpSum<float>::identity();
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        sum_p[t_step] = OpSum<float>::identity();
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[t5_step] += p[t5_step][j_step][j_sub];
+            sum_p[t_step] += p[t_step][j_step][j_sub];
           }
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        sum_p[t5_step] = lane_reduce<OpSum<float>, 4>(sum_p[t5_step]);
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        sum_p[t_step] = lane_reduce<OpSum<float>, 4>(sum_p[t_step]);
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            state_2[t5_step][t8_step][t8_sub] = state_2[t5_step][t8_step][t8_sub] * alpha[t5_step];
+          for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
+            state_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub] * alpha[t_step];
           }
         }
       }
-      Vector<bf16_t, kWidthJ> left[kStepsT5][kStepsJ];
+      Vector<bf16_t, kWidthJ> left[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[t5_step][j_step][j_sub];
+            left_wide[j_sub] = p[t_step][j_step][j_sub];
           }
-          left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
+          left[t_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
       }
       {
@@ -14007,8 +14066,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -14025,24 +14084,24 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
-        state_0[t5_step] = m_new;
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const float m_new = max_nan(state_0[t_step], max_tile[t_step]);
+        state_0[t_step] = m_new;
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        state_1[t_step] = state_1[t_step] * alpha[t_step] + sum_p[t_step];
       }
     } else {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> product[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product[t5_step][j_step][j_sub] = 0.0f;
+            product[t_step][j_step][j_sub] = 0.0f;
           }
         }
       }
@@ -14071,36 +14130,36 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[j, h, :])
-      Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> tile[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const int t5_at = t5_first + t5_step * 8;
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const int t_at = t_first + t_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float s = product[t5_step][j_step][j_sub] * scale;
-            tile[t5_step][j_step][j_sub] = BM * t_tile - BN * j_tile - j_first
-                + t5_at >= j_el - j_first ? s : -INFINITY;
+            const float s = product[t_step][j_step][j_sub] * scale;
+            tile[t_step][j_step][j_sub] = BM * t_tile - BN * j_tile - j_first + t_at
+                >= j_el - j_first ? s : -INFINITY;
           }
         }
       }
 
       // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-      float max_tile[kStepsT5];
+      float max_tile[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        max_tile[t5_step] = OpMax<float>::identity();
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        max_tile[t_step] = OpMax<float>::identity();
       }
       const int j_end = TOTAL - BN * j_tile - lo;
       const int j_end_2 = hi - BN * j_tile - lo;
-      const int j_end_3 = max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)) - BN
-          * j_tile - lo;
+      const int j_end_3 = max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)) - BN * j_tile
+          - lo;
       const int j_begin_end = -BN * j_tile - lo;
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           const int j_at = j_first + j_step * 8;
@@ -14108,57 +14167,57 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
-              max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
-                  tile[t5_step][j_step][j_sub]);
+              max_tile[t_step] = OpMax<float>::combine(max_tile[t_step],
+                  tile[t_step][j_step][j_sub]);
             }
           }
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        max_tile[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile[t5_step]);
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        max_tile[t_step] = lane_reduce<OpMax<float>, 4>(max_tile[t_step]);
       }
 
       // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-      float ref[kStepsT5];
+      float ref[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const float m_new = max_nan(state_0[t_step], max_tile[t_step]);
         const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-        ref[t5_step] = ref_2;
+        ref[t_step] = ref_2;
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
-      Vector<float, kWidthJ> p[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> p[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile[t5_step][j_step][j_sub] - ref[t5_step]);
-            p[t5_step][j_step][j_sub] = p_2;
+            const float p_2 = exp_fast(tile[t_step][j_step][j_sub] - ref[t_step]);
+            p[t_step][j_step][j_sub] = p_2;
           }
         }
       }
 
       // softmax.tile:19  alpha = exp(m - ref)
-      float alpha[kStepsT5];
+      float alpha[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const float alpha_2 = exp_fast(state_0[t5_step] - ref[t5_step]);
-        alpha[t5_step] = alpha_2;
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const float alpha_2 = exp_fast(state_0[t_step] - ref[t_step]);
+        alpha[t_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p[kStepsT5];
+      float sum_p[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        sum_p[t5_step] = OpSum<float>::identity();
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        sum_p[t_step] = OpSum<float>::identity();
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           const int j_at = j_first + j_step * 8;
@@ -14166,28 +14225,28 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
-              sum_p[t5_step] += p[t5_step][j_step][j_sub];
+              sum_p[t_step] += p[t_step][j_step][j_sub];
             }
           }
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        sum_p[t5_step] = lane_reduce<OpSum<float>, 4>(sum_p[t5_step]);
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        sum_p[t_step] = lane_reduce<OpSum<float>, 4>(sum_p[t_step]);
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            state_2[t5_step][t8_step][t8_sub] = state_2[t5_step][t8_step][t8_sub] * alpha[t5_step];
+          for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
+            state_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub] * alpha[t_step];
           }
         }
       }
-      Vector<bf16_t, kWidthJ> left[kStepsT5][kStepsJ];
+      Vector<bf16_t, kWidthJ> left[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           const int j_at = j_first + j_step * 8;
@@ -14196,9 +14255,9 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             left_wide[j_sub] = j_el < j_end && j_el < j_end_2 && j_el < j_end_3
-                && j_el >= j_begin_end ? p[t5_step][j_step][j_sub] : 0.0f;
+                && j_el >= j_begin_end ? p[t_step][j_step][j_sub] : 0.0f;
           }
-          left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
+          left[t_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
       }
       {
@@ -14208,8 +14267,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -14226,50 +14285,52 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
-        state_0[t5_step] = m_new;
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const float m_new = max_nan(state_0[t_step], max_tile[t_step]);
+        state_0[t_step] = m_new;
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        state_1[t_step] = state_1[t_step] * alpha[t_step] + sum_p[t_step];
       }
     }
   }
 
   // attention_variants.tile:56  o[i, h, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
-      * 128;
-  const int t5_end = hi - BM * t_tile - lo;
-  const int t5_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile
-      + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)), TOTAL - BM * t_tile - lo);
-  const int t5_begin_end = min_of(-BM * t_tile - lo, BM * min_of(1, max_of(ceil_div(min_of(hi,
-      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
-  float by_scale[kStepsT5];
+  bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128
+      + int64_t{h} * 128;
+  const int t_end = hi - BM * t_tile - lo;
+  const int t_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)),
+      TOTAL - BM * t_tile - lo);
+  const int t_begin_end = min_of(-BM * t_tile - lo,
+      BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+      min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
+  float by_scale[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    by_scale[t5_step] = divisor_scale(state_1[t5_step] == 0.0f ? 1.0f : state_1[t5_step]);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    by_scale[t_step] = divisor_scale(state_1[t_step] == 0.0f ? 1.0f : state_1[t_step]);
   }
-  float by_reciprocal[kStepsT5];
+  float by_reciprocal[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    by_reciprocal[t5_step] = divisor_reciprocal(state_1[t5_step] == 0.0f ? 1.0f : state_1[t5_step]);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    by_reciprocal[t_step] = divisor_reciprocal(state_1[t_step] == 0.0f ? 1.0f : state_1[t_step]);
   }
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const int t5_at = t5_first + t5_step * 8;
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const int t_at = t_first + t_step * 8;
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-      const int t8_at = t8_first + t8_step * 8;
-      if (t5_at < q_row_end && t5_at >= q_row_begin_end && t5_at < t5_end && t5_at < t5_end_2
-          && t5_at >= t5_begin_end) {
-        Vector<float, kWidthT8> o_out;
+    for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
+      const int t3_at = t3_first + t3_step * 8;
+      if (t_at < q_row_end && t_at >= q_row_begin_end && t_at < t_end && t_at < t_end_2
+          && t_at >= t_begin_end) {
+        Vector<float, kWidthT3> o_out;
         #pragma unroll
-        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          o_out[t8_sub] = state_2[t5_step][t8_step][t8_sub] * by_scale[t5_step]
-              * by_reciprocal[t5_step];
+        for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
+          o_out[t3_sub] = state_2[t_step][t3_step][t3_sub] * by_scale[t_step]
+              * by_reciprocal[t_step];
         }
-        store_single(o_at + int64_t{H} * t5_at * 128 + t8_at, convert_vector<bf16_t>(o_out));
+        store_single(o_at + int64_t{H} * t_at * 128 + t3_at, convert_vector<bf16_t>(o_out));
       }
     }
   }
@@ -14322,8 +14383,8 @@ extern "C" cudaError_t packed(const void* q, const void* k, const void* v, const
   }
   if (host_plus(host_times(int64_t{H} * NSEQ1, host_floor_div(int64_t{longest} + 127, 128)),
       -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))) > 2147483647) {
-    return packed_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"H", H},
-        {"NSEQ1", NSEQ1}, {"longest", longest}});
+    return packed_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"H", H}, {"NSEQ1", NSEQ1}, {"longest", longest}});
   }
   const host_Argument arguments[] = {
     {"q", q, host_times(int64_t{H} * TOTAL, 256), 2, false},
@@ -14338,23 +14399,27 @@ extern "C" cudaError_t packed(const void* q, const void* k, const void* v, const
       -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
         && host_is_aligned(o, 16)) {
+      // BM = 128, BN = 128
       status = host_launch(packed_kernel, {host_plus(host_times(int64_t{H} * NSEQ1,
-          host_floor_div(int64_t{longest} + 127, 128)), -(int64_t{H}
-          * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
+          host_floor_div(int64_t{longest} + 127, 128)),
+          -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
           static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
           static_cast<const bf16_t*>(v), starts, static_cast<bf16_t*>(o), TOTAL, H, NSEQ1,
           static_cast<int>(host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
-          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1, host_plus(host_floor_div(216,
-          host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)), longest, scale);
+          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
+          host_plus(host_floor_div(216, host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)),
+          longest, scale);
     } else {
+      // BM = 128, BN = 128: any addresses
       status = host_launch(packed_kernel_any, {host_plus(host_times(int64_t{H} * NSEQ1,
-          host_floor_div(int64_t{longest} + 127, 128)), -(int64_t{H}
-          * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
+          host_floor_div(int64_t{longest} + 127, 128)),
+          -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
           static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
           static_cast<const bf16_t*>(v), starts, static_cast<bf16_t*>(o), TOTAL, H, NSEQ1,
           static_cast<int>(host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
-          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1, host_plus(host_floor_div(216,
-          host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)), longest, scale);
+          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
+          host_plus(host_floor_div(216, host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)),
+          longest, scale);
     }
   }
   return status;

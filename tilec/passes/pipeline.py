@@ -42,6 +42,7 @@ from tilec.passes import (
     computed,
     copies,
     exchange,
+    launch_notes,
     queue,
     reindex,
     retire,
@@ -62,7 +63,8 @@ from tilec.passes.unswitch import Version
 from tilec.passes.uses import all_ops
 from tilec.passes.warpgroup_forms import Form, Snapshot, asynchronous, no_snapshot, take_all
 from tilec.plan.candidate import Candidate
-from tilec.source.diagnostics import Diagnostic, fail
+from tilec.source.codes.compiling import TOO_LARGE
+from tilec.source.diagnostics import Diagnostic, TileError, fail
 from tilec.targets.table import Target
 
 LEAST_STREAM_SLOTS = 5
@@ -149,9 +151,11 @@ def run(
             program, candidate = general
             (nest,) = program.nests
             nest = cleaned(program, nest)
-        others = warp_fit.variants(
-            program, nest, target, candidate, take_all([x.form for x in forms])
-        )
+        taken_by_all = take_all([x.form for x in forms])
+        try:
+            others = warp_fit.variants(program, nest, target, candidate, taken_by_all)
+        except TileError as error:
+            raise _beside_which(error, target, reason) from error
         beside = [Form(program, p.nest, p.axes, p.placement, v, p.steps) for p, v in others]
         found = [*forms, *map(Fitting, beside)]
         first = beside[0]
@@ -202,7 +206,7 @@ def run(
             _check_shared(kernel, target)
             kernels.append(kernel)
             programs.append(form.program)
-            launch = _launch(kernel, variant, Facts.of(form.program).numeric)
+            launch = _launch(kernel, variant, Facts.of(form.program).numeric, form.program)
             if variant.asynchronous is not None and kernel.queue:
                 if drawn is None:
                     kernels.append(queue.cleared(counter, base_name, suffix))
@@ -302,7 +306,7 @@ def _computing(
     for run_pass in (across.run, between.run, retire.run, synchronize.run):
         kernel = run_pass(kernel)
     _check_shared(kernel, target)
-    launch = _launch(kernel, form.variant, Facts.of(form.program).numeric)
+    launch = _launch(kernel, form.variant, Facts.of(form.program).numeric, form.program)
     return kernel, replace(launch, condition=copy.condition)
 
 
@@ -329,7 +333,7 @@ def suits(
     shared: bool = False,
     apart: bool = False,
 ) -> bool:
-    """Whether every nest with products takes the target's asynchronous form; `streams`: with rings deep enough for operands that are
+    """Whether every nest with products takes the target's asynchronous form, and other tile sizes promise no better one; `streams`: with rings deep enough for operands that are
     read once; `shared`: CTAs share the consumed axis, or a stream; `apart`: warpgroups columns."""
     program = in_parts(program)
     for nest in program.nests:
@@ -338,7 +342,11 @@ def suits(
             forms, _ = asynchronous(program, nest, target, candidate)
             if not forms or (streams and not _is_deep(forms[0].variant)):
                 return False
+            if streams and forms[0].variant.copies is not None:
+                return False  # an operand that is read once is not worth a copy
             form = forms[0].variant.asynchronous
+            if form is not None and form.is_shallow:
+                return False
             if shared and (form is None or (form.split is None and form.sharing is None)):
                 return False
             if apart and (form is None or not form.products.apart):
@@ -354,6 +362,14 @@ def slots(program: t.Program, target: Target, candidate: Candidate, chained: boo
     if chained and not all(warp_fit.is_twofold(program, n, target, candidate) for n in nests):
         return 0
     return min(warp_fit.slots(program, nest, target, candidate) for nest in nests)
+
+
+def _beside_which(error: TileError, target: Target, reason: str) -> TileError:
+    """What products of warps are too large for, with why warpgroups do not take them either."""
+    if not reason or "wgmma" not in target.features or error.diagnostics[0].code not in TOO_LARGE:
+        return error
+    note = f"warpgroups of {target.arch}, which have more room, do not take them: {reason}"
+    return TileError([replace(d, notes=(*d.notes, note)) for d in error.diagnostics])
 
 
 def _said(
@@ -422,7 +438,9 @@ def _check_shared(kernel: k.Kernel, target: Target) -> None:
         )
 
 
-def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -> Launch:
+def _launch(
+    kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym], program: t.Program
+) -> Launch:
     instances = kernel.instances
     if kernel.cluster > 1:
         instances = product(
@@ -449,6 +467,7 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
         # memory is what limits: as many CTAs as leave none alone with a last round ask for it evenly
         even=form is not None and bool(form.streams),
         early=kernel.early,
+        about=launch_notes.about(kernel, variant, program.tiles),
     )
 
 

@@ -11,7 +11,7 @@ from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
-from tilec.passes import block_tables, computed, skip_dead, turning, warp_fit
+from tilec.passes import block_tables, computed, reload, skip_dead, turning, warp_fit
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes, classify
@@ -85,6 +85,7 @@ def _asked(
         return [], "", []
     # roles go on where an instance stores nothing
     nest = skip_dead.where_alive(nest, Facts.of(program))
+    nest = replace(nest, body=reload.apart(nest.body))
     shown: Shown = []
     forms, reason = as_it_stands(program, nest, target, candidate, None, shown)
     turned = None if forms else turning.turn(program, nest)
