@@ -117,6 +117,13 @@ def test_masks_without_a_table(trips: str, mask: str, tmp_path: Path) -> None:
     assert made is None and reason == ""
 
 
+def test_one_of_two_loops_with_products_stays(tmp_path: Path) -> None:
+    text = TEXT.replace("RANGE", "N").replace("MASK", f"{A} == {B}")
+    loop = text[text.index("        for j") : text.index("        o[h")]
+    source = Source(text.replace(loop, loop + loop.replace("j", "u")), tmp_path)
+    assert block_tables.skipping(source.program, source.nest) == (None, "")
+
+
 def test_a_loop_with_a_branch_of_its_own_stays(tmp_path: Path) -> None:
     text = TEXT.replace("RANGE", "N").replace("MASK", f"{A} == {B}")
     text = text.replace(

@@ -127,6 +127,8 @@ class _Making:
         effect that are all masked."""
         if not any(isinstance(op, t.Dot) for op in loop.body.ops):
             return loop
+        if any(other is not loop and _multiplies(other) for other in self.nest.body.ops):
+            return loop  # two filtered loops of one nest go wrong (a random program found that)
         if filter_of(loop, self.written) is not None:
             return loop
         made: list[BlockTable] = []
@@ -484,6 +486,11 @@ class _Elsewhere(Cloner):
     def sym(self, sym: Sym) -> Sym:
         """A symbolic integer in terms of the copies."""
         return self.replaced.get(sym) or super().sym(sym)
+
+
+def _multiplies(op: t.Op) -> bool:
+    """Whether there are products in a loop."""
+    return any(isinstance(inner, t.Dot) for inner in all_ops(t.Block((op,))))
 
 
 def _is_apart(op: t.Elementwise) -> bool:
