@@ -1262,6 +1262,11 @@ __device__ __forceinline__ void wgmma_m64n128k16_bf16_registers(
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// Whether a size of about `estimate` does not fit; then `end` is the nearer end of int64_t. A
 /// double near 2^63 is off by less than 2^12, and the margin here is 2^51.
 [[maybe_unused]] inline bool host_saturated(double estimate, int64_t* end) {
@@ -1701,8 +1706,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             max_tile_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                ? tile[i_step][j_step][j_sub] : OpMax<float>::combine(
-                max_tile_chains[i_step][j_chain_step], tile[i_step][j_step][j_sub]);
+                ? tile[i_step][j_step][j_sub]
+                : OpMax<float>::combine(max_tile_chains[i_step][j_chain_step],
+                tile[i_step][j_step][j_sub]);
           }
         }
       }
@@ -1852,8 +1858,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step] : sum_p[i_step]
-              + sum_p_chains[i_step][j_chain_step];
+          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step]
+              : sum_p[i_step] + sum_p_chains[i_step][j_chain_step];
         }
       }
 
@@ -1942,8 +1948,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int mt = 0; mt < 1; ++mt) {
               OperandA a_operand;
-              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8], carried[2
-                  * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
+              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8],
+                  carried[2 * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
               wgmma_m64n128k16_bf16_registers<1>(acc[2 * mt], acc[2 * mt + 1], a_operand,
                   mn_major_descriptor(shared.v_tiles[v_ring.slot], k_at, 0), true);
             }
@@ -2265,8 +2271,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int mt = 0; mt < 1; ++mt) {
               OperandA a_operand;
-              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8], carried[2
-                  * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
+              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8],
+                  carried[2 * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
               wgmma_m64n128k16_bf16_registers<1>(acc[2 * mt], acc[2 * mt + 1], a_operand,
                   mn_major_descriptor(shared.v_tiles[v_ring.slot], k_at, 0), true);
             }
@@ -2582,8 +2588,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             OperandA a_operand;
-            pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8], carried[2
-                * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
+            pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8],
+                carried[2 * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
             wgmma_m64n128k16_bf16_registers<1>(acc_2[2 * mt], acc_2[2 * mt + 1], a_operand,
                 mn_major_descriptor(shared.v_tiles[v_ring.slot], k_at, 0), true);
           }
@@ -2928,8 +2934,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             max_tile_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                ? tile[i_step][j_step][j_sub] : OpMax<float>::combine(
-                max_tile_chains[i_step][j_chain_step], tile[i_step][j_step][j_sub]);
+                ? tile[i_step][j_step][j_sub]
+                : OpMax<float>::combine(max_tile_chains[i_step][j_chain_step],
+                tile[i_step][j_step][j_sub]);
           }
         }
       }
@@ -3079,8 +3086,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step] : sum_p[i_step]
-              + sum_p_chains[i_step][j_chain_step];
+          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step]
+              : sum_p[i_step] + sum_p_chains[i_step][j_chain_step];
         }
       }
 
@@ -3169,8 +3176,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int mt = 0; mt < 1; ++mt) {
               OperandA a_operand;
-              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8], carried[2
-                  * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
+              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8],
+                  carried[2 * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
               wgmma_m64n128k16_bf16_registers<1>(acc[2 * mt], acc[2 * mt + 1], a_operand,
                   mn_major_descriptor(shared.v_tiles[v_ring.slot], k_at, 0), true);
             }
@@ -3492,8 +3499,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int mt = 0; mt < 1; ++mt) {
               OperandA a_operand;
-              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8], carried[2
-                  * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
+              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8],
+                  carried[2 * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
               wgmma_m64n128k16_bf16_registers<1>(acc[2 * mt], acc[2 * mt + 1], a_operand,
                   mn_major_descriptor(shared.v_tiles[v_ring.slot], k_at, 0), true);
             }
@@ -3810,8 +3817,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             OperandA a_operand;
-            pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8], carried[2
-                * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
+            pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8],
+                carried[2 * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
             wgmma_m64n128k16_bf16_registers<1>(acc_2[2 * mt], acc_2[2 * mt + 1], a_operand,
                 mn_major_descriptor(shared.v_tiles[v_ring.slot], k_at, 0), true);
           }
@@ -3828,8 +3835,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       const int i_end = S - BM * i_tile;
 
       // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
-      bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-          * i_tile * 128;
+      bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BM} * i_tile * 128;
       float by_scale[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3938,8 +3945,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   // attention.tile:7  qi  = q[b, h, i, :]
   __syncthreads();  // q_tile is read before it is written again
   const int q_row_end = S - BM * i_tile;
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
@@ -3985,8 +3992,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       const int k_row_end = T - BN * stage;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * stage * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * stage * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -4002,8 +4009,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       }
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * stage * 128;
+      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * stage * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -4178,8 +4185,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 3], 0, k_at);
 
@@ -4369,8 +4376,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 3], 0, k_at);
 
@@ -4402,8 +4409,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       const int k_row_end = T - BN * j_tile_next;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * j_tile_next * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -4419,8 +4426,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       }
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
+      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * j_tile_next * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -4439,8 +4446,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   }
 
   // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -4484,21 +4491,33 @@ attention_kernel(const __grid_constant__ CUtensorMap q_map,
     const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
     const __grid_constant__ CUtensorMap o_map, float* __restrict__ lse, int B, int H, int S, int T,
     float scale) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   attention_body(q_map, k_map, v_map, o_map, lse, B, H, S, T, scale);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
 attention_kernel_any_out(const __grid_constant__ CUtensorMap q_map,
     const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
     bf16_t* __restrict__ o, float* __restrict__ lse, int B, int H, int S, int T, float scale) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   attention_body_2(q_map, k_map, v_map, o, lse, B, H, S, T, scale);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 attention_kernel_any(const bf16_t* __restrict__ q, const bf16_t* __restrict__ k,
     const bf16_t* __restrict__ v, bf16_t* __restrict__ o, float* __restrict__ lse, int B, int H,
     int S, int T, float scale) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   attention_body_3(q, k, v, o, lse, B, H, S, T, scale);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 // kernel end
@@ -4534,9 +4553,9 @@ extern "C" cudaError_t attention(const void* q, const void* k, const void* v, vo
   if (!(scale > 0.0)) {
     return attention_sentence.refuse("requires scale > 0.0", {{"scale", scale}});
   }
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 2147483647) {
-    return attention_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"B", B},
-        {"H", H}, {"S", S}});
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 2147483647) {
+    return attention_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"B", B}, {"H", H}, {"S", S}});
   }
   const host_Argument arguments[] = {
     {"q", q, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
@@ -4547,63 +4566,73 @@ extern "C" cudaError_t attention(const void* q, const void* k, const void* v, vo
   };
   cudaError_t status = host_check_arguments(arguments, &attention_sentence);
   if (status != cudaSuccess) return status;
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
-        && host_is_aligned(o, 16) && B >= 1 && H >= 1 && S >= 1 && T >= 1 && host_times(int64_t{H}
-        * S, 256) <= 1099511627775 && host_times(int64_t{H} * T, 256) <= 1099511627775) {
-      int64_t ctas = host_times(int64_t{B} * H, (int64_t{S} + 127) / 128);
+        && host_is_aligned(o, 16) && B >= 1 && H >= 1 && S >= 1 && T >= 1
+        && host_times(int64_t{H} * S, 256) <= 1099511627775
+        && host_times(int64_t{H} * T, 256) <= 1099511627775) {
+      // BM = 128, BN = 128
+      int64_t ctas = host_times(int64_t{B} * H, host_ceil_div(S, 128));
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       CUtensorMap q_map{};
       status = host_tensor_map(&q_map, "q", {q, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, S, H, B}, {256, int64_t{S} * 256,
-          host_times(int64_t{H} * S, 256)}, {64, 128, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, S, H, B},
+          {256, int64_t{S} * 256, host_times(int64_t{H} * S, 256)}, {64, 128, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap k_map{};
       status = host_tensor_map(&k_map, "k", {k, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B}, {256, int64_t{T} * 256,
-          host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B},
+          {256, int64_t{T} * 256, host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap v_map{};
       status = host_tensor_map(&v_map, "v", {v, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B}, {256, int64_t{T} * 256,
-          host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B},
+          {256, int64_t{T} * 256, host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap o_map{};
       status = host_tensor_map(&o_map, "o", {o, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, S, H, B}, {256, int64_t{S} * 256,
-          host_times(int64_t{H} * S, 256)}, {64, 16, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, S, H, B},
+          {256, int64_t{S} * 256, host_times(int64_t{H} * S, 256)}, {64, 16, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch(attention_kernel, {ctas, 384, 231424}, stream, q_map, k_map, v_map,
           o_map, lse, B, H, S, T, scale);
     } else if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16) && B >= 1
         && H >= 1 && S >= 1 && T >= 1 && host_times(int64_t{H} * S, 256) <= 1099511627775
         && host_times(int64_t{H} * T, 256) <= 1099511627775) {
-      int64_t ctas = host_times(int64_t{B} * H, (int64_t{S} + 127) / 128);
+      // BM = 128, BN = 128: a result whose rows begin anywhere
+      int64_t ctas = host_times(int64_t{B} * H, host_ceil_div(S, 128));
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       CUtensorMap q_map{};
       status = host_tensor_map(&q_map, "q", {q, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, S, H, B}, {256, int64_t{S} * 256,
-          host_times(int64_t{H} * S, 256)}, {64, 128, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, S, H, B},
+          {256, int64_t{S} * 256, host_times(int64_t{H} * S, 256)}, {64, 128, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap k_map{};
       status = host_tensor_map(&k_map, "k", {k, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B}, {256, int64_t{T} * 256,
-          host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B},
+          {256, int64_t{T} * 256, host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap v_map{};
       status = host_tensor_map(&v_map, "v", {v, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B}, {256, int64_t{T} * 256,
-          host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B},
+          {256, int64_t{T} * 256, host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch(attention_kernel_any_out, {ctas, 384, 198656}, stream, q_map, k_map,
           v_map, static_cast<bf16_t*>(o), lse, B, H, S, T, scale);
     } else {
-      status = host_launch(attention_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 229376}, stream, static_cast<const bf16_t*>(q),
-          static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o),
-          lse, B, H, S, T, scale);
+      // BM = 128, BN = 128: any addresses
+      status = host_launch(attention_kernel_any, {host_times(int64_t{B} * H, host_ceil_div(S, 128)),
+          256, 229376}, stream, static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
+          static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), lse, B, H, S, T, scale);
     }
   }
   return status;

@@ -930,6 +930,11 @@ __device__ __forceinline__ void accumulate_product(Vector<T, 2>& top, Vector<T, 
   return q - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// Whether a size of about `estimate` does not fit; then `end` is the nearer end of int64_t. A
 /// double near 2^63 is off by less than 2^12, and the margin here is 2^51.
 [[maybe_unused]] inline bool host_saturated(double estimate, int64_t* end) {
@@ -1125,20 +1130,20 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   const int q_row_end = S - BM * i_tile;
 
   // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0), q_at
-          + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0),
+          q_at + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
-  const int k_row_end = min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023);
+  const int k_row_end = S - max_of(0, BM * i_tile - 1023);
   const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
       + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
   #pragma unroll
@@ -1147,8 +1152,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     #pragma unroll
     for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
       const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0), k_at_
-          + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
+          k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -1159,8 +1164,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     const int k_row_end_2 = min_of(BM * i_tile + BM, S) - BN - max_of(0, BM * i_tile - 1023);
 
     // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-    const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-        * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+    const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+        + int64_t{BN} * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
     #pragma unroll
     for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
       const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -1172,6 +1177,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       }
     }
   }
+  const int v_row_end = min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023);
 
   // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
   const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
@@ -1182,8 +1188,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     #pragma unroll
     for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
       const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0), v_at
-          + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0),
+          v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -1233,8 +1239,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
-              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt],
+              product[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -1254,9 +1261,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
         const int j_el = j_at + j_sub;
-        const bool seen = BM * i_tile + i_at - j_first - max_of(0, BM
-            * i_tile - 1023) >= j_el - j_first && BM * i_tile + i_at - j_first - max_of(0, BM
-            * i_tile - 1023) - 1024 < j_el - j_first;
+        const bool seen = BM * i_tile + i_at - j_first - max_of(0, BM * i_tile - 1023)
+            >= j_el - j_first && BM * i_tile + i_at - j_first - max_of(0, BM * i_tile - 1023) - 1024
+            < j_el - j_first;
         tile[i_step][j_step][j_sub] = seen ? product[i_step][j_step][j_sub] : -INFINITY;
       }
     }
@@ -1474,29 +1481,29 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     carried_2[i_step] = near ? -fma(m_new[i_step], in_bits, 0.0f) : m_new[i_step] == -INFINITY
         ? unseen : NAN;
   }
-  const int j_tile_whole_from_end = max_of(0, i_tile + floor_div(-max_of(0, i_tile
-      * 128 - 1023) - 897, 128));
-  const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S) - max_of(0, i_tile
-      * 128 - 1023)) / 128 - 1, ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
-      * i_tile - 1023), BN) - 1), i_tile + floor_div(-max_of(0, i_tile * 128 - 1023) - 255, 128)
-      + 1);
+  const int j_tile_whole_from_end = max_of(0, i_tile
+      + floor_div(-max_of(0, i_tile * 128 - 1023) - 897, 128));
+  const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S)
+      - max_of(0, i_tile * 128 - 1023)) / 128 - 1, ceil_div(min_of(BM * i_tile + BM, S)
+      - max_of(0, BM * i_tile - 1023), BN) - 1), i_tile
+      + floor_div(-max_of(0, i_tile * 128 - 1023) - 255, 128) + 1);
 
   // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
   // BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
-      * i_tile - 1023), BN) - 1; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S)
+      - max_of(0, BM * i_tile - 1023), BN) - 1; ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023),
-        BN) - 1) {
-      const int k_row_end_2 = min_of(BM * i_tile + BM, S) - BN * j_tile_next - BN - max_of(0, BM
-          * i_tile - 1023);
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)
+        - 1) {
+      const int k_row_end_2 = min_of(BM * i_tile + BM, S) - BN * j_tile_next - BN
+          - max_of(0, BM * i_tile - 1023);
 
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{BN} * 128 + static_cast<int64_t>(max_of(0, BM
-          * i_tile - 1023)) * 128;
+          + int64_t{BN} * j_tile_next * 128 + int64_t{BN} * 128
+          + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
       #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -1513,13 +1520,14 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
     // BN):
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
-      const int v_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
-          * i_tile - 1023);
+      const int v_row_end_2 = min_of(BM * i_tile + BM, S) - BN * j_tile_next
+          - max_of(0, BM * i_tile - 1023);
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      const bf16_t* const v_at_2 = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const v_at_2 = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023))
+          * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -1528,7 +1536,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].beyond(v_row_lane, v_col_at,
               v_row_step * 16, 0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128,
-              v_row_at < v_row_end ? 16 : 0);
+              v_row_at < v_row_end_2 ? 16 : 0);
         }
       }
     }
@@ -1577,8 +1585,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -1611,8 +1620,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -1749,8 +1758,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -1895,8 +1904,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -2041,8 +2050,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -2187,8 +2196,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -2333,8 +2342,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -2479,8 +2488,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -3052,8 +3061,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -3071,9 +3081,10 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const bool seen = BM * i_tile - BN * j_tile + i_at - j_first - BN - max_of(0, BM
-                * i_tile - 1023) >= j_el - j_first && BM * i_tile - BN * j_tile
-                + i_at - j_first - BN - max_of(0, BM * i_tile - 1023) - 1024 < j_el - j_first;
+            const bool seen = BM * i_tile - BN * j_tile + i_at - j_first - BN
+                - max_of(0, BM * i_tile - 1023) >= j_el - j_first
+                && BM * i_tile - BN * j_tile + i_at - j_first - BN - max_of(0, BM * i_tile - 1023)
+                - 1024 < j_el - j_first;
             tile_5[i_step][j_step][j_sub] = seen ? product_2[i_step][j_step][j_sub] : -INFINITY;
           }
         }
@@ -3092,8 +3103,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -3230,8 +3241,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -3376,8 +3387,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -3522,8 +3533,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -3668,8 +3679,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -3814,8 +3825,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -3960,8 +3971,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -4518,11 +4529,11 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
-      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-          * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+          carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
     }
-    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM,
-        S) - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], 0, 0);
+    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S)
+        - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], 0, 0);
 
     #pragma unroll
     for (int step = 0; step < 64; ++step) {
@@ -4533,21 +4544,22 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8], carried[2 * mt
-                + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1], carried[2 * mt
-                + 1][(k_next * 16) / 8 + 1]);
+            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8],
+                carried[2 * mt + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1],
+                carried[2 * mt + 1][(k_next * 16) / 8 + 1]);
           }
         }
-        load_b_transposed(b_operand[(step + 1) % 2], shared.v_tiles[max_of(ceil_div(min_of(BM
-            * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], nt_next * 8, k_next
-            * 16);
+        load_b_transposed(b_operand[(step + 1) % 2],
+            shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S)
+            - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], nt_next * 8, k_next * 16);
       }
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-              + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+              product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -4568,8 +4580,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   }
 
   // attention_variants.tile:14  o[b, h, i, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   Vector<bf16_t, kWidthT2> o_out[kStepsI][kStepsT2];
   float by_scale[kStepsI];
   #pragma unroll
@@ -4602,8 +4614,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     for (int t2_line_step = 0; t2_line_step < kStepsT2Line; ++t2_line_step) {
       const int t2_line_at = t2_line_first + t2_line_step * 32;
       const Vector<bf16_t, kWidthT2Line> o_line = gather_quad(o_out[i_step][4 * t2_line_step],
-          o_out[i_step][4 * t2_line_step + 1], o_out[i_step][4 * t2_line_step + 2], o_out[i_step][4
-          * t2_line_step + 3]);
+          o_out[i_step][4 * t2_line_step + 1], o_out[i_step][4 * t2_line_step + 2],
+          o_out[i_step][4 * t2_line_step + 3]);
       if (i_at < q_row_end) {
         store_whole(o_at + int64_t{i_at} * 128 + t2_line_at, o_line);
       }
@@ -4663,8 +4675,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
   __syncthreads();  // q_tile is read before it is written again
   const int q_row_end = S - BM * i_tile;
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
@@ -4705,19 +4717,20 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       }
     }
   }
-  const int j_tile_whole_from_end = max_of(0, i_tile + floor_div(-max_of(0, i_tile
-      * 128 - 1023) - 769, 128));
-  const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S) - max_of(0, i_tile
-      * 128 - 1023)) / 128, ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023),
-      BN)), i_tile + floor_div(-max_of(0, i_tile * 128 - 1023) - 127, 128) + 1);
+  const int j_tile_whole_from_end = max_of(0, i_tile
+      + floor_div(-max_of(0, i_tile * 128 - 1023) - 769, 128));
+  const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S)
+      - max_of(0, i_tile * 128 - 1023)) / 128, ceil_div(min_of(BM * i_tile + BM, S)
+      - max_of(0, BM * i_tile - 1023), BN)), i_tile
+      + floor_div(-max_of(0, i_tile * 128 - 1023) - 127, 128) + 1);
   for (int stage = 0; stage < 1; ++stage) {
     if (stage < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * stage - max_of(0, BM
-          * i_tile - 1023);
+      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * stage
+          - max_of(0, BM * i_tile - 1023);
 
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -4734,8 +4747,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -4755,18 +4768,19 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
 
   // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
   // BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
-      * i_tile - 1023), BN); ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S)
+      - max_of(0, BM * i_tile - 1023), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
-          * i_tile - 1023);
+      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next
+          - max_of(0, BM * i_tile - 1023);
 
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023))
+          * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -4783,8 +4797,9 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023))
+          * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -4957,8 +4972,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -5032,9 +5047,10 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const bool seen = BM * i_tile - BN * j_tile + i_at - j_first - max_of(0, BM
-                * i_tile - 1023) >= j_el - j_first && BM * i_tile - BN * j_tile
-                + i_at - j_first - max_of(0, BM * i_tile - 1023) - 1024 < j_el - j_first;
+            const bool seen = BM * i_tile - BN * j_tile + i_at - j_first
+                - max_of(0, BM * i_tile - 1023) >= j_el - j_first
+                && BM * i_tile - BN * j_tile + i_at - j_first - max_of(0, BM * i_tile - 1023) - 1024
+                < j_el - j_first;
             const float s = product[i_step][j_step][j_sub] * scale;
             tile[i_step][j_step][j_sub] = seen ? s : -INFINITY;
           }
@@ -5157,8 +5173,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -5188,8 +5204,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   }
 
   // attention_variants.tile:14  o[b, h, i, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -5263,9 +5279,9 @@ extern "C" cudaError_t sliding_window(const void* q, const void* k, const void* 
   if (!(scale > 0.0)) {
     return sliding_window_sentence.refuse("requires scale > 0.0", {{"scale", scale}});
   }
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 2147483647) {
-    return sliding_window_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"B",
-        B}, {"H", H}, {"S", S}});
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 2147483647) {
+    return sliding_window_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"B", B}, {"H", H}, {"S", S}});
   }
   const host_Argument arguments[] = {
     {"q", q, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
@@ -5275,22 +5291,25 @@ extern "C" cudaError_t sliding_window(const void* q, const void* k, const void* 
   };
   cudaError_t status = host_check_arguments(arguments, &sliding_window_sentence);
   if (status != cudaSuccess) return status;
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
         && host_is_aligned(o, 16)) {
-      status = host_launch(sliding_window_kernel, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
+      // BM = 128, BN = 128
+      status = host_launch(sliding_window_kernel, {host_times(int64_t{B} * H,
+          host_ceil_div(S, 128)), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B,
           H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
-          host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216, (int64_t{S}
-          + 127) / 128), 1)), 1)), 1)), scale);
+          host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(216, host_ceil_div(S, 128)), 1)), 1)), 1)), scale);
     } else {
-      status = host_launch(sliding_window_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
-          static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B,
-          H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
-          host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216, (int64_t{S}
-          + 127) / 128), 1)), 1)), 1)), scale);
+      // BM = 128, BN = 128: any addresses
+      status = host_launch(sliding_window_kernel_any,
+          {host_times(int64_t{B} * H, host_ceil_div(S, 128)), 256, 163840}, stream,
+          static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
+          static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B, H, S,
+          static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(216, host_ceil_div(S, 128)), 1)), 1)), 1)), scale);
     }
   }
   return status;
@@ -5356,16 +5375,16 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   const int q_row_end = S - BM * i_tile;
 
   // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0), q_at
-          + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0),
+          q_at + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -5374,20 +5393,22 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
   const float* const slope_at = slope + h;
   const float slope_value = load_element(slope_at);
+  const int k_row_end = BN - BN * ceil_div(min_of(BM * i_tile + BM, S), BN)
+      + min_of(BM * i_tile + BM, S);
   const int k_row_begin_end = BN - BN * ceil_div(min_of(BM * i_tile + BM, S), BN);
 
   // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
-  const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-      * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
+  const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
   #pragma unroll
   for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
     const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
     #pragma unroll
     for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
       const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0), k_at_
-          + int64_t{k_col_at} + int64_t{k_row_at} * 128, ceil_div(min_of(BM * i_tile + BM, S),
-          BN) > 0 && k_row_at >= k_row_begin_end ? 16 : 0);
+      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
+          k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128,
+          k_row_at < k_row_end && k_row_at >= k_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -5397,8 +5418,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     const int k_row_begin_end_2 = BN * 2 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN);
 
     // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
-    const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-        * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 256;
+    const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+        + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 256;
     #pragma unroll
     for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
       const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -5406,26 +5427,24 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
         const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
         cp_async_partial<16>(shared.k_tiles[0].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
-            k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at >= k_row_begin_end_2
-            ? 16 : 0);
+            k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128,
+            k_row_at >= k_row_begin_end_2 ? 16 : 0);
       }
     }
   }
-  const int v_row_end = BN - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + min_of(BM * i_tile
-      + BM, S);
 
   // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
   // -inf), v[b, h, j, :])
-  const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-      * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
+  const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
   #pragma unroll
   for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
     const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
     #pragma unroll
     for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
       const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0), v_at
-          + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0),
+          v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -5474,8 +5493,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
-              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt],
+              product[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -5518,9 +5538,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
         const int j_el = j_at + j_sub;
         const float s_4 = cap * tile[i_step][j_step][j_sub];
-        const float s_5 = s_4 + slope_value * (convert<float>(BN * ceil_div(min_of(BM * i_tile + BM,
-            S), BN) - BM * i_tile - i_first + j_first - BN) + convert<float>(i_first - i_at
-            + j_el - j_first));
+        const float s_5 = s_4 + slope_value * (convert<float>(BN
+            * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - i_first + j_first - BN)
+            + convert<float>(i_first - i_at + j_el - j_first));
         s_3[i_step][j_step][j_sub] = s_5;
       }
     }
@@ -5752,8 +5772,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         : NAN;
   }
   const int j_tile_whole_from_end = max_of(max_of(ceil_div(-min_of(i_tile * 128 + 128, S), 128)
-      + ceil_div(min_of(i_tile * 128 + 128, S), 128), ceil_div(min_of(i_tile * 128 + 128, S),
-      128) - i_tile - 1), 0);
+      + ceil_div(min_of(i_tile * 128 + 128, S), 128),
+      ceil_div(min_of(i_tile * 128 + 128, S), 128) - i_tile - 1), 0);
   const int j_tile_whole_end = ceil_div(min_of(BM * i_tile + BM, S), BN) - 1;
 
   // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
@@ -5762,14 +5782,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN) - 1) {
-      const int k_row_begin_end_2 = BN * j_tile_next - BN * ceil_div(min_of(BM * i_tile + BM, S),
-          BN) + BN * 2;
+      const int k_row_begin_end_2 = BN * j_tile_next
+          - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + BN * 2;
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
-      const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h
-          * 128 - int64_t{BN} * j_tile_next * 128 + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM,
-          S), BN) * 128 - int64_t{BN} * 256;
+      const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          - int64_t{BN} * j_tile_next * 128 + int64_t{BN}
+          * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 256;
       #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -5785,14 +5805,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
     // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
-      const int v_row_end_2 = BN * j_tile_next - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + BN
+      const int v_row_end = BN * j_tile_next - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + BN
           + min_of(BM * i_tile + BM, S);
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      const bf16_t* const v_at_2 = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 - int64_t{BN}
-          * j_tile_next * 128 + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM, S), BN)
-          * 128 - int64_t{BN} * 128;
+      const bf16_t* const v_at_2 = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          - int64_t{BN} * j_tile_next * 128 + int64_t{BN}
+          * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -5801,7 +5821,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].beyond(v_row_lane, v_col_at,
               v_row_step * 16, 0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128,
-              v_row_at < v_row_end_2 ? 16 : 0);
+              v_row_at < v_row_end ? 16 : 0);
         }
       }
     }
@@ -5850,8 +5870,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -5881,8 +5902,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -5907,9 +5928,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -5947,9 +5968,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -5987,9 +6008,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6027,9 +6048,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6039,8 +6060,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -6073,9 +6094,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6113,9 +6134,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6153,9 +6174,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6193,9 +6214,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6205,8 +6226,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -6239,9 +6260,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6279,9 +6300,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6319,9 +6340,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6359,9 +6380,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6371,8 +6392,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -6405,9 +6426,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6445,9 +6466,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6485,9 +6506,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6525,9 +6546,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6537,8 +6558,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -6571,9 +6592,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6611,9 +6632,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6651,9 +6672,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6691,9 +6712,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6703,8 +6724,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -6737,9 +6758,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6777,9 +6798,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6817,9 +6838,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6857,9 +6878,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6869,8 +6890,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -6903,9 +6924,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6943,9 +6964,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6983,9 +7004,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7023,9 +7044,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7069,9 +7090,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7109,9 +7130,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7149,9 +7170,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7189,9 +7210,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7241,9 +7262,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
               const float s_5 = cap * tile_5[i_step][j_step][j_sub];
-              const float s_6 = s_5 + slope_value * (convert<float>(BN * ceil_div(min_of(BM * i_tile
-                  + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2)
-                  + convert<float>(i_first - i_at + j_el - j_first));
+              const float s_6 = s_5 + slope_value * (convert<float>(BN
+                  * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                  + j_first - BN * 2) + convert<float>(i_first - i_at + j_el - j_first));
               s_4[i_step][j_step][j_sub] = s_6;
             }
           }
@@ -7333,8 +7354,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          row_5[i_step] = fma(state_0[i_step], 1.4426950408889634f, 0.0f) + -fma(m_new,
-              1.4426950408889634f, 0.0f);
+          row_5[i_step] = fma(state_0[i_step], 1.4426950408889634f, 0.0f)
+              + -fma(m_new, 1.4426950408889634f, 0.0f);
         }
 
         // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
@@ -7518,8 +7539,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -7549,8 +7571,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -7574,12 +7596,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7616,12 +7639,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7658,12 +7682,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7700,12 +7725,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7715,8 +7741,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -7748,12 +7774,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7790,12 +7817,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7832,12 +7860,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7874,12 +7903,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7889,8 +7919,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -7922,12 +7952,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7964,12 +7995,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8006,12 +8038,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8048,12 +8081,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8063,8 +8097,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -8096,12 +8130,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8138,12 +8173,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8180,12 +8216,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8222,12 +8259,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8237,8 +8275,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -8270,12 +8308,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8312,12 +8351,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8354,12 +8394,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8396,12 +8437,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8411,8 +8453,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -8444,12 +8486,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8486,12 +8529,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8528,12 +8572,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8570,12 +8615,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8585,8 +8631,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -8618,12 +8664,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8660,12 +8707,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8702,12 +8750,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8744,12 +8793,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8792,12 +8842,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8834,12 +8885,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8876,12 +8928,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8918,12 +8971,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8973,9 +9027,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
               const float s_5 = cap * tile_5[i_step][j_step][j_sub];
-              const float s_6 = s_5 + slope_value * (convert<float>(BN * ceil_div(min_of(BM * i_tile
-                  + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2)
-                  + convert<float>(i_first - i_at + j_el - j_first));
+              const float s_6 = s_5 + slope_value * (convert<float>(BN
+                  * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                  + j_first - BN * 2) + convert<float>(i_first - i_at + j_el - j_first));
               s_4[i_step][j_step][j_sub] = s_6;
             }
           }
@@ -8993,9 +9047,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              tile_6[i_step][j_step][j_sub] = BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM
-                  * i_tile + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                  ? s_4[i_step][j_step][j_sub] : -INFINITY;
+              tile_6[i_step][j_step][j_sub] = BM * i_tile + BN * j_tile
+                  - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                  >= j_el - j_first ? s_4[i_step][j_step][j_sub] : -INFINITY;
             }
           }
         }
@@ -9070,8 +9124,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          row_5[i_step] = fma(state_0[i_step], 1.4426950408889634f, 0.0f) + -fma(m_new,
-              1.4426950408889634f, 0.0f);
+          row_5[i_step] = fma(state_0[i_step], 1.4426950408889634f, 0.0f)
+              + -fma(m_new, 1.4426950408889634f, 0.0f);
         }
 
         // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
@@ -9238,11 +9292,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
-      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-          * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+          carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
     }
-    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S),
-        BN) - 1, 0) % 2], 0, 0);
+    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S), BN)
+        - 1, 0) % 2], 0, 0);
 
     #pragma unroll
     for (int step = 0; step < 64; ++step) {
@@ -9253,20 +9307,22 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8], carried[2 * mt
-                + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1], carried[2 * mt
-                + 1][(k_next * 16) / 8 + 1]);
+            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8],
+                carried[2 * mt + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1],
+                carried[2 * mt + 1][(k_next * 16) / 8 + 1]);
           }
         }
-        load_b_transposed(b_operand[(step + 1) % 2], shared.v_tiles[max_of(ceil_div(min_of(BM
-            * i_tile + BM, S), BN) - 1, 0) % 2], nt_next * 8, k_next * 16);
+        load_b_transposed(b_operand[(step + 1) % 2],
+            shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S), BN) - 1, 0) % 2],
+            nt_next * 8, k_next * 16);
       }
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-              + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+              product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -9286,8 +9342,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   }
 
   // attention_variants.tile:33  o[b, h, i, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   Vector<bf16_t, kWidthT2> o_out[kStepsI][kStepsT2];
   float by_scale[kStepsI];
   #pragma unroll
@@ -9320,8 +9376,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     for (int t2_line_step = 0; t2_line_step < kStepsT2Line; ++t2_line_step) {
       const int t2_line_at = t2_line_first + t2_line_step * 32;
       const Vector<bf16_t, kWidthT2Line> o_line = gather_quad(o_out[i_step][4 * t2_line_step],
-          o_out[i_step][4 * t2_line_step + 1], o_out[i_step][4 * t2_line_step + 2], o_out[i_step][4
-          * t2_line_step + 3]);
+          o_out[i_step][4 * t2_line_step + 1], o_out[i_step][4 * t2_line_step + 2],
+          o_out[i_step][4 * t2_line_step + 3]);
       if (i_at < q_row_end) {
         store_whole(o_at + int64_t{i_at} * 128 + t2_line_at, o_line);
       }
@@ -9381,8 +9437,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
   __syncthreads();  // q_tile is read before it is written again
   const int q_row_end = S - BM * i_tile;
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
@@ -9435,8 +9491,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * stage * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -9453,8 +9509,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128;
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * stage * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -9482,8 +9538,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -9500,8 +9556,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -9579,8 +9635,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * (convert<float>(BN * j_tile - BM
-                * i_tile - i_first + j_first) + convert<float>(i_first - i_at + j_el - j_first));
+            const float s_3 = s_2 + slope_value * (convert<float>(BN * j_tile - BM * i_tile
+                - i_first + j_first) + convert<float>(i_first - i_at + j_el - j_first));
             s[i_step][j_step][j_sub] = s_3;
           }
         }
@@ -9704,8 +9760,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -9790,8 +9846,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * (convert<float>(BN * j_tile - BM
-                * i_tile - i_first + j_first) + convert<float>(i_first - i_at + j_el - j_first));
+            const float s_3 = s_2 + slope_value * (convert<float>(BN * j_tile - BM * i_tile
+                - i_first + j_first) + convert<float>(i_first - i_at + j_el - j_first));
             s[i_step][j_step][j_sub] = s_3;
           }
         }
@@ -9809,8 +9865,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = BM * i_tile - BN * j_tile
-                + i_at - j_first >= j_el - j_first ? s[i_step][j_step][j_sub] : -INFINITY;
+            tile_2[i_step][j_step][j_sub] = BM * i_tile - BN * j_tile + i_at - j_first
+                >= j_el - j_first ? s[i_step][j_step][j_sub] : -INFINITY;
           }
         }
       }
@@ -9935,8 +9991,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -9965,8 +10021,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   }
 
   // attention_variants.tile:33  o[b, h, i, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -10041,9 +10097,9 @@ extern "C" cudaError_t soft_cap_alibi(const void* q, const void* k, const void* 
   if (!(scale > 0.0)) {
     return soft_cap_alibi_sentence.refuse("requires scale > 0.0", {{"scale", scale}});
   }
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 2147483647) {
-    return soft_cap_alibi_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"B",
-        B}, {"H", H}, {"S", S}});
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 2147483647) {
+    return soft_cap_alibi_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"B", B}, {"H", H}, {"S", S}});
   }
   const host_Argument arguments[] = {
     {"q", q, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
@@ -10054,22 +10110,25 @@ extern "C" cudaError_t soft_cap_alibi(const void* q, const void* k, const void* 
   };
   cudaError_t status = host_check_arguments(arguments, &soft_cap_alibi_sentence);
   if (status != cudaSuccess) return status;
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
         && host_is_aligned(o, 16)) {
-      status = host_launch(soft_cap_alibi_kernel, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
+      // BM = 128, BN = 128
+      status = host_launch(soft_cap_alibi_kernel, {host_times(int64_t{B} * H,
+          host_ceil_div(S, 128)), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), slope,
-          static_cast<bf16_t*>(o), B, H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B}
-          * H - 1, host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216,
-          (int64_t{S} + 127) / 128), 1)), 1)), 1)), scale, cap);
+          static_cast<bf16_t*>(o), B, H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B} * H
+          - 1, host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(216, host_ceil_div(S, 128)), 1)), 1)), 1)), scale, cap);
     } else {
-      status = host_launch(soft_cap_alibi_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
-          static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), slope,
-          static_cast<bf16_t*>(o), B, H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B}
-          * H - 1, host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216,
-          (int64_t{S} + 127) / 128), 1)), 1)), 1)), scale, cap);
+      // BM = 128, BN = 128: any addresses
+      status = host_launch(soft_cap_alibi_kernel_any,
+          {host_times(int64_t{B} * H, host_ceil_div(S, 128)), 256, 163840}, stream,
+          static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
+          static_cast<const bf16_t*>(v), slope, static_cast<bf16_t*>(o), B, H, S,
+          static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(216, host_ceil_div(S, 128)), 1)), 1)), 1)), scale, cap);
     }
   }
   return status;
@@ -10146,22 +10205,22 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int q_row_begin_end = max_of(0, BM * t_tile + lo) - BM * t_tile - lo;
 
   // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-  const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
-      * 128;
+  const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128
+      + int64_t{h} * 128;
   #pragma unroll
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0), q_at
-          + int64_t{H} * q_row_at * 128 + q_col_at, q_row_at < q_row_end
-          && q_row_at >= q_row_begin_end ? 16 : 0);
+      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0),
+          q_at + int64_t{H} * q_row_at * 128 + q_col_at,
+          q_row_at < q_row_end && q_row_at >= q_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
-  const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-      + BM, hi))) - lo;
+  const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo,
+      min_of(BM * t_tile + lo + BM, hi))) - lo;
   const int k_row_begin_end = max_of(0, lo) - lo;
   const bf16_t* const k_at_ = k + int64_t{H} * lo * 128 + int64_t{h} * 128;
   #pragma unroll
@@ -10170,9 +10229,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     #pragma unroll
     for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
       const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0), k_at_
-          + int64_t{H} * k_row_at * 128 + k_col_at, k_row_at < k_row_end
-          && k_row_at >= k_row_begin_end ? 16 : 0);
+      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
+          k_at_ + int64_t{H} * k_row_at * 128 + k_col_at,
+          k_row_at < k_row_end && k_row_at >= k_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -10180,13 +10239,13 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
   if (0 < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
       * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1) {
-    const int k_row_end_2 = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-        + lo + BM, hi))) - lo - BN;
+    const int k_row_end_2 = min_of(min_of(TOTAL, hi),
+        max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo - BN;
     const int k_row_begin_end_2 = max_of(0, lo) - lo - BN;
 
     // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-    const bf16_t* const k_at__2 = k + int64_t{H} * lo * 128 + int64_t{H} * BN * 128 + int64_t{h}
-        * 128;
+    const bf16_t* const k_at__2 = k + int64_t{H} * lo * 128 + int64_t{H} * BN * 128
+        + int64_t{h} * 128;
     #pragma unroll
     for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
       const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -10194,8 +10253,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
         const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
         cp_async_partial<16>(shared.k_tiles[0].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
-            k_at__2 + int64_t{H} * k_row_at * 128 + k_col_at, k_row_at < k_row_end_2
-            && k_row_at >= k_row_begin_end_2 ? 16 : 0);
+            k_at__2 + int64_t{H} * k_row_at * 128 + k_col_at,
+            k_row_at < k_row_end_2 && k_row_at >= k_row_begin_end_2 ? 16 : 0);
       }
     }
   }
@@ -10209,9 +10268,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     #pragma unroll
     for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
       const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0), v_at
-          + int64_t{H} * v_row_at * 128 + v_col_at, v_row_at < k_row_end
-          && v_row_at >= k_row_begin_end ? 16 : 0);
+      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0),
+          v_at + int64_t{H} * v_row_at * 128 + v_col_at,
+          v_row_at < k_row_end && v_row_at >= k_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -10260,8 +10319,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
-              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt],
+              product[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -10282,8 +10342,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
         const int j_el = j_at + j_sub;
-        tile[t_step][j_step][j_sub] = j_el >= j_begin_end ? BM * t_tile - j_first
-            + t_at >= j_el - j_first ? product[t_step][j_step][j_sub] : -INFINITY : -INFINITY;
+        tile[t_step][j_step][j_sub] = j_el >= j_begin_end
+            ? BM * t_tile - j_first + t_at >= j_el - j_first ? product[t_step][j_step][j_sub]
+            : -INFINITY : -INFINITY;
       }
     }
   }
@@ -10493,24 +10554,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     const bool near = abs_of(m_new) <= far_from;
     carried_2[t_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
   }
-  const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile
-      + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo
-      + BM, hi) - BM * t_tile - lo, 0)) - 1, floor_div(min_of(hi, max_of(lo + t_tile * 128,
-      min_of(hi, lo + t_tile * 128 + 128))) - lo, 128) - 1), floor_div(TOTAL - lo, 128) - 1),
-      min_of(1, max_of(0, lo + 1)) * 2147483647), t_tile - 1);
+  const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+      * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1,
+      floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi, lo + t_tile * 128 + 128))) - lo,
+      128) - 1), floor_div(TOTAL - lo, 128) - 1), min_of(1, max_of(0, lo + 1)) * 2147483647),
+      t_tile - 1);
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-      + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-      0)) - 1; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+      * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1; ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0)) - 1) {
-      const int k_row_end_2 = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * j_tile_next - lo - BN;
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+        min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+        * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1) {
+      const int k_row_end_2 = min_of(min_of(TOTAL, hi),
+          max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - BN * j_tile_next - lo - BN;
       const int k_row_begin_end_2 = max_of(0, lo) - BN * j_tile_next - lo - BN;
 
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
@@ -10530,11 +10592,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     }
 
     // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0))) {
-      const int v_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * j_tile_next - lo;
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+        min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+        * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0))) {
+      const int v_row_end = min_of(min_of(TOTAL, hi),
+          max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - BN * j_tile_next - lo;
       const int v_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
@@ -10597,8 +10659,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -10631,8 +10694,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -10769,8 +10832,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -10915,8 +10978,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -11061,8 +11124,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -11207,8 +11270,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -11353,8 +11416,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -11499,8 +11562,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -12072,8 +12135,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -12092,9 +12156,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_4[t_step][j_step][j_sub] = j_el >= j_begin_end_2 ? BM * t_tile - BN
-                * j_tile - j_first + t_at - BN >= j_el - j_first ? product_2[t_step][j_step][j_sub]
-                : -INFINITY : -INFINITY;
+            tile_4[t_step][j_step][j_sub] = j_el >= j_begin_end_2
+                ? BM * t_tile - BN * j_tile - j_first + t_at - BN >= j_el - j_first
+                ? product_2[t_step][j_step][j_sub] : -INFINITY : -INFINITY;
           }
         }
       }
@@ -12112,8 +12176,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -12250,8 +12314,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -12396,8 +12460,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -12542,8 +12606,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -12688,8 +12752,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -12834,8 +12898,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -12980,8 +13044,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -13537,12 +13601,13 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
-      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-          * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+          carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
     }
-    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(hi, max_of(BM * t_tile
-        + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile
-        + lo + BM, hi) - BM * t_tile - lo, 0)) - 1, 0) % 2], 0, 0);
+    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(hi,
+        max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+        * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1, 0) % 2],
+        0, 0);
 
     #pragma unroll
     for (int step = 0; step < 64; ++step) {
@@ -13553,30 +13618,32 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8], carried[2 * mt
-                + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1], carried[2 * mt
-                + 1][(k_next * 16) / 8 + 1]);
+            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8],
+                carried[2 * mt + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1],
+                carried[2 * mt + 1][(k_next * 16) / 8 + 1]);
           }
         }
-        load_b_transposed(b_operand[(step + 1) % 2], shared.v_tiles[max_of(ceil_div(min_of(hi,
-            max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1,
-            max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1, 0) % 2], nt_next
-            * 8, k_next * 16);
+        load_b_transposed(b_operand[(step + 1) % 2],
+            shared.v_tiles[max_of(ceil_div(min_of(hi,
+            max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+            * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1,
+            0) % 2], nt_next * 8, k_next * 16);
       }
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-              + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+              product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
   }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  const int size = ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-      hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0));
+  const int size = ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)))
+      - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0));
   const bool gt = size > 0;
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
@@ -13589,13 +13656,15 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   }
 
   // attention_variants.tile:56  o[i, h, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128
+      + int64_t{h} * 128;
   const int t_end = hi - BM * t_tile - lo;
-  const int t_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo,
-      min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)), TOTAL - BM * t_tile - lo);
-  const int t_begin_end = min_of(-BM * t_tile - lo, BM * min_of(1, max_of(ceil_div(min_of(hi,
-      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
+  const int t_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)),
+      TOTAL - BM * t_tile - lo);
+  const int t_begin_end = min_of(-BM * t_tile - lo,
+      BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+      min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
   Vector<bf16_t, kWidthT3> o_out[kStepsT][kStepsT3];
   float by_scale[kStepsT];
   #pragma unroll
@@ -13628,8 +13697,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     for (int t3_line_step = 0; t3_line_step < kStepsT3Line; ++t3_line_step) {
       const int t3_line_at = t3_line_first + t3_line_step * 32;
       const Vector<bf16_t, kWidthT3Line> o_line = gather_quad(o_out[t_step][4 * t3_line_step],
-          o_out[t_step][4 * t3_line_step + 1], o_out[t_step][4 * t3_line_step + 2], o_out[t_step][4
-          * t3_line_step + 3]);
+          o_out[t_step][4 * t3_line_step + 1], o_out[t_step][4 * t3_line_step + 2],
+          o_out[t_step][4 * t3_line_step + 3]);
       if (t_at < q_row_end && t_at >= q_row_begin_end && t_at < t_end && t_at < t_end_2
           && t_at >= t_begin_end) {
         store_whole(o_at + int64_t{H} * t_at * 128 + t3_line_at, o_line);
@@ -13700,8 +13769,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   __syncthreads();  // q_tile is read before it is written again
   const int q_row_end = min_of(TOTAL, hi) - BM * t_tile - lo;
   const int q_row_begin_end = max_of(0, BM * t_tile + lo) - BM * t_tile - lo;
-  const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
-      * 128;
+  const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128
+      + int64_t{h} * 128;
   #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
@@ -13741,17 +13810,16 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       }
     }
   }
-  const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile
-      + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo
-      + BM, hi) - BM * t_tile - lo, 0)), floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi,
-      lo + t_tile * 128 + 128))) - lo, 128)), floor_div(TOTAL - lo, 128)), min_of(1, max_of(0, lo
-      + 1)) * 2147483647), t_tile);
+  const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+      * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)),
+      floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi, lo + t_tile * 128 + 128))) - lo,
+      128)), floor_div(TOTAL - lo, 128)), min_of(1, max_of(0, lo + 1)) * 2147483647), t_tile);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0))) {
-      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * stage - lo;
+    if (stage < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)))
+        - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0))) {
+      const int k_row_end = min_of(min_of(TOTAL, hi),
+          max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - BN * stage - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * stage - lo;
 
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
@@ -13793,17 +13861,17 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-      + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-      0)); ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+      * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0))) {
-      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * j_tile_next - lo;
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+        min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+        * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0))) {
+      const int k_row_end = min_of(min_of(TOTAL, hi),
+          max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - BN * j_tile_next - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
 
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
@@ -13998,8 +14066,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -14073,8 +14141,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s = product[t_step][j_step][j_sub] * scale;
-            tile[t_step][j_step][j_sub] = BM * t_tile - BN * j_tile - j_first
-                + t_at >= j_el - j_first ? s : -INFINITY;
+            tile[t_step][j_step][j_sub] = BM * t_tile - BN * j_tile - j_first + t_at
+                >= j_el - j_first ? s : -INFINITY;
           }
         }
       }
@@ -14087,8 +14155,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       }
       const int j_end = TOTAL - BN * j_tile - lo;
       const int j_end_2 = hi - BN * j_tile - lo;
-      const int j_end_3 = max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)) - BN
-          * j_tile - lo;
+      const int j_end_3 = max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)) - BN * j_tile
+          - lo;
       const int j_begin_end = -BN * j_tile - lo;
       #pragma unroll
       for (int t_step = 0; t_step < kStepsT; ++t_step) {
@@ -14199,8 +14267,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -14229,13 +14297,15 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   }
 
   // attention_variants.tile:56  o[i, h, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128
+      + int64_t{h} * 128;
   const int t_end = hi - BM * t_tile - lo;
-  const int t_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo,
-      min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)), TOTAL - BM * t_tile - lo);
-  const int t_begin_end = min_of(-BM * t_tile - lo, BM * min_of(1, max_of(ceil_div(min_of(hi,
-      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
+  const int t_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)),
+      TOTAL - BM * t_tile - lo);
+  const int t_begin_end = min_of(-BM * t_tile - lo,
+      BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+      min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
   float by_scale[kStepsT];
   #pragma unroll
   for (int t_step = 0; t_step < kStepsT; ++t_step) {
@@ -14313,8 +14383,8 @@ extern "C" cudaError_t packed(const void* q, const void* k, const void* v, const
   }
   if (host_plus(host_times(int64_t{H} * NSEQ1, host_floor_div(int64_t{longest} + 127, 128)),
       -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))) > 2147483647) {
-    return packed_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"H", H},
-        {"NSEQ1", NSEQ1}, {"longest", longest}});
+    return packed_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"H", H}, {"NSEQ1", NSEQ1}, {"longest", longest}});
   }
   const host_Argument arguments[] = {
     {"q", q, host_times(int64_t{H} * TOTAL, 256), 2, false},
@@ -14329,23 +14399,27 @@ extern "C" cudaError_t packed(const void* q, const void* k, const void* v, const
       -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
         && host_is_aligned(o, 16)) {
+      // BM = 128, BN = 128
       status = host_launch(packed_kernel, {host_plus(host_times(int64_t{H} * NSEQ1,
-          host_floor_div(int64_t{longest} + 127, 128)), -(int64_t{H}
-          * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
+          host_floor_div(int64_t{longest} + 127, 128)),
+          -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
           static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
           static_cast<const bf16_t*>(v), starts, static_cast<bf16_t*>(o), TOTAL, H, NSEQ1,
           static_cast<int>(host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
-          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1, host_plus(host_floor_div(216,
-          host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)), longest, scale);
+          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
+          host_plus(host_floor_div(216, host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)),
+          longest, scale);
     } else {
+      // BM = 128, BN = 128: any addresses
       status = host_launch(packed_kernel_any, {host_plus(host_times(int64_t{H} * NSEQ1,
-          host_floor_div(int64_t{longest} + 127, 128)), -(int64_t{H}
-          * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
+          host_floor_div(int64_t{longest} + 127, 128)),
+          -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
           static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
           static_cast<const bf16_t*>(v), starts, static_cast<bf16_t*>(o), TOTAL, H, NSEQ1,
           static_cast<int>(host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
-          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1, host_plus(host_floor_div(216,
-          host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)), longest, scale);
+          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
+          host_plus(host_floor_div(216, host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)),
+          longest, scale);
     }
   }
   return status;

@@ -27,6 +27,18 @@ def test_floats_are_standard_normal() -> None:
     assert a.dtype == np.float32 and abs(a.mean()) < 0.05 and abs(a.std() - 1) < 0.05
 
 
+def test_large_inputs_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fits one part is the same whatever else is drawn; the parts differ."""
+    whole = make_inputs(gemm(), {"M": 9, "N": 8, "K": 7}, seed=4)["a"].ravel()
+    monkeypatch.setattr("tilec.reference.inputs.PART", 20)
+    first, again = (
+        make_inputs(gemm(), {"M": 9, "N": 8, "K": 7}, seed=4)["a"].ravel() for _ in range(2)
+    )
+    assert (first == again).all() and (first[:20] == whole[:20]).all()
+    assert len({part.tobytes() for part in (first[:20], first[20:40], first[40:60])}) == 3
+    assert abs(first[20:].astype(np.float32).mean()) < 1
+
+
 def test_indices_of_a_gather_mostly_exist() -> None:
     case = sample("matrix_vector_and_groups.tile", "moe_swiglu")
     inputs = make_inputs(case.program, case.sizes | {"ROWS": 2000})

@@ -17,6 +17,7 @@ from tilec.analysis.entities import (
 from tilec.analysis.index_values import is_coordinate
 from tilec.analysis.presence import meet, simplify, span_presence
 from tilec.analysis.typing_rules import broadcast_axes
+from tilec.ir.dtypes import BOOL
 from tilec.ir.symbolic import Sym
 from tilec.ir.tile_ir import (
     Access,
@@ -53,7 +54,8 @@ def index_tensor(
     """`t[…]` or `t.at[…]`; None after a message."""
     if len(terms) != len(tensor.dims):
         dims = ", ".join(map(str, tensor.dims))
-        missing = ", ".join(["…"] * len(terms) + [":"] * (len(tensor.dims) - len(terms)))
+        given = [span.text for span in spans]
+        missing = ", ".join([*given, *[":"] * (len(tensor.dims) - len(terms))])
         cx.error(
             "E0302",
             f"`{tensor.name}` is [{dims}] but is indexed with {len(terms)}",
@@ -191,7 +193,9 @@ def _is_index(cx: Context, term: Term) -> bool:
     cx.error(
         "E0314",
         f"{shown} is no index",
-        help="an index is a span, an integer scalar, an integer tile or `:`; convert with `.to(i32)`",
+        help="choose elements with `where(c, a, b)`; an index is a span, an integer or `:`"
+        if isinstance(term, Tile) and term.type.dtype == BOOL
+        else "an index is a span, an integer scalar, an integer tile or `:`; convert with `.to(i32)`",
     )
     return False
 

@@ -152,6 +152,7 @@ def _reshape(cx: Context, owner: Entity, arguments: list[Entity]) -> Entity:
         return cx.error(
             "E0317",
             f"`.reshape` of [{', '.join(map(str, old))}] to [{', '.join(map(str, extents))}] changes the number of elements",
+            help="write every extent; their product is the tile's number of elements",
         )
     axes: list[Axis] = []
     kept = _kept_axes(old, extents)

@@ -267,6 +267,12 @@ def _roles(variant: Mapping[str, Any]) -> Iterator[str]:
         f"    roles: {producer['working']} of {producer['threads']} threads bring tiles ({producer['registers']} registers), "
         f"{consumers['warpgroups']} warpgroup{'s' * (consumers['warpgroups'] > 1)} multiply ({consumers['registers']} registers){turns}"
     )
+    if "end_in_turn" in consumers:
+        ends = consumers["end_in_turn"]
+        yield (
+            f"    warpgroups end in turn: each starts its last {ends['trips']} trips when the one before has started all of its own: "
+            f"{ends['reason']}"
+        )
     for channel in variant["channels"]:
         tiles = ", ".join(
             f"{tile['tensor']} {tile['dtype']}[{tile['rows']}, {tile['cols']}]"
@@ -283,6 +289,10 @@ def _roles(variant: Mapping[str, Any]) -> Iterator[str]:
         )
     for copy in variant.get("copies", ()):
         yield f"    copied first: {copy['tensor']} where {copy['where']}, by {copy['kernel']}, to {copy['to']}"
+    if "all_trips" in variant:
+        yield (
+            f"    trips: all are run, also those whose mask is false everywhere: {variant['all_trips']}; where that does not matter, an `if` around the loop's body leaves them out"
+        )
     if "cluster" in variant:
         cluster = variant["cluster"]
         yield f"    clusters of {cluster['ctas']} CTAs, neighbours along {cluster['neighbours_along']}"

@@ -94,6 +94,11 @@ class ComputedCopy:
         return Facts.of(self.program).numeric(trips)
 
     @property
+    def reads_tiles(self) -> bool:
+        """Whether it is made of tiles that memory has, not of rows alone."""
+        return True
+
+    @property
     def where(self) -> str:
         """In which calls, for the manifest."""
         return "always"

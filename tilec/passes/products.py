@@ -248,6 +248,8 @@ def select(op: t.Dot, target: Target, form: Form) -> tuple[Product, str]:
         if a == b == F32 and "f32 (as tf32)" in have
         else f"convert the operands with `.to({have[0]})`"
     ]
+    if op.span.called is not None and op.span.source.library:
+        hints = [f"convert the arguments of the call with `.to({have[0]})`"]
     if form == "wmma" and any((p.a, p.b) == (a, b) and p.form == "mma" for p in target.products):
         hints.append("leave `mma = wmma` out")
     raise fail(

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from tilec.ir.symbolic import Sym, Var
 from tilec.reference.interpreter import walk
 from tilec.reference.numbers import Array, array_shape, compute_dtype, pack, round_to, storage_dtype
 from tilec.reference.precision import operands
+
+PART = 1 << 20
+"""Normal numbers that are drawn one after the other."""
 
 
 @dataclass
@@ -55,7 +59,7 @@ def make_inputs(
 
     uses = tensor_uses(program)
 
-    def made(place: int) -> Array:
+    def made(place: int, pool: ThreadPoolExecutor) -> Array | _Drawn:
         tensor = program.tensors[place]
         generator = np.random.Generator(np.random.PCG64([seed, place]))
         shape = tuple(number(d) for d in tensor.dims)
@@ -65,25 +69,53 @@ def make_inputs(
         use = uses.get(tensor.name)
         if use is not None and tensor.dtype.is_integer:
             return _addressing(use, shape, tensor, number, generator)
+        if tensor.dtype.is_float:
+            return _normal(shape, tensor.dtype, [seed, place], pool)
         return _plain(shape, tensor, generator)
 
     places = [n for n, t in enumerate(program.tensors) if t.role in ("input", "inout")]
     # NumPy lets go of the interpreter's lock while it draws numbers
-    with ThreadPoolExecutor(min(max(1, len(places)), cores())) as pool:
-        arrays = list(pool.map(made, places))
-    return {program.tensors[n].name: array for n, array in zip(places, arrays, strict=True)}
+    with ThreadPoolExecutor(cores()) as pool:
+        arrays = [made(n, pool) for n in places]
+        whole = [a() if callable(a) else a for a in arrays]
+    return {program.tensors[n].name: array for n, array in zip(places, whole, strict=True)}
+
+
+_Drawn: TypeAlias = Callable[[], Array]
+"""Waits for an array that threads draw."""
+
+
+def _normal(
+    shape: tuple[int, ...], dtype: DType, seed: list[int], pool: ThreadPoolExecutor
+) -> _Drawn:
+    """Standard normal numbers, drawn in parts: the first with `seed`, the others with their number behind it."""
+    values = np.empty(shape, storage_dtype(dtype))
+    flat = values.reshape(-1)
+
+    def draw(part: int) -> None:
+        own = [*seed, part] if part else seed
+        generator = np.random.Generator(np.random.PCG64(own))
+        into = flat[part * PART : (part + 1) * PART]
+        if dtype.bits == 64:
+            into[:] = generator.standard_normal(into.size)
+            return
+        normal = generator.standard_normal(into.size, np.float32)
+        into[:] = round_to(normal, dtype) if dtype.bits == 8 else normal
+
+    parts = [pool.submit(draw, part) for part in range(-(-flat.size // PART))]
+
+    def drawn() -> Array:
+        for part in parts:
+            part.result()
+        return values
+
+    return drawn
 
 
 def _plain(shape: tuple[int, ...], tensor: ir.Tensor, generator: np.random.Generator) -> Array:
     dtype = tensor.dtype
-    stored = storage_dtype(dtype)
     if dtype.kind == "bool":
         return generator.integers(0, 2, shape).astype(np.bool_)
-    if dtype.is_float:
-        if dtype.bits == 64:
-            return generator.standard_normal(shape)
-        normal = generator.standard_normal(shape, np.float32)
-        return (round_to(normal, dtype) if dtype.bits == 8 else normal).astype(stored)
     low = -8 if dtype.kind == "int" else 0
     values = generator.integers(low, 8 if dtype.kind == "int" else 16, shape)
     return _stored(values, dtype)

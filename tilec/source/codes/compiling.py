@@ -102,3 +102,6 @@ CODES: dict[str, CodeEntry] = {
         "Tune again.",
     ),
 }
+
+TOO_LARGE = frozenset({"E0601", "E0603"})
+"""What a kernel with smaller tiles may be free of: too many registers, too much shared memory."""
