@@ -52,9 +52,6 @@ INEXACT = frozenset(
 
 Outputs = dict[str, Array]
 
-_READY: list[Ready] = []
-"""What the processes of the emulator run."""
-
 
 def exact(kernel: CompiledKernel) -> bool:
     """Whether nothing in a kernel leaves its bits to the order or the accuracy of an operation. A product followed by a sum may be
@@ -91,17 +88,16 @@ def bits(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -> Ev
         evidence.notes.append(f"{source.kernel} is refused: {error}")
     deadline = time.monotonic() + seconds
     with ExitStack() as stack:
-        # copies of this process, which are made before it opens the GPU: what describes a kernel cannot be sent
-        _READY[:] = ready
+        # copies of this process, which are made before it opens the GPU
         pool = stack.enter_context(ProcessPoolExecutor(jobs, mp_context=get_context("fork")))
-        waiting = {n: pool.submit(_emulated, n, arch) for n in range(len(ready))}
+        waiting = [pool.submit(_emulated, item, arch) for item in ready]
         device = Emulator(arch, Schedule("early")) if dry else stack.enter_context(open_gpu())
-        for n, item in enumerate(ready):
+        for item, emulated in zip(ready, waiting, strict=True):
             try:
-                second = waiting[n].result(max(0.0, deadline - time.monotonic()))
+                second = emulated.result(max(0.0, deadline - time.monotonic()))
             except TimeoutError:
                 evidence.notes.append(f"{item.source.kernel} was not reached in time")
-                waiting[n].cancel()
+                emulated.cancel()
                 continue
             _compare(evidence, item, device, second)
     return evidence
@@ -116,9 +112,8 @@ def _calls(item: Ready) -> list[CallSizes]:
     return sorted(calls, key=lambda c: sum(c.dims.values()))[:SIZES]
 
 
-def _emulated(number: int, arch: str) -> list[Outputs | str]:
+def _emulated(item: Ready, arch: str) -> list[Outputs | str]:
     """What the emulator writes in each call of a kernel, or what it reports."""
-    item = _READY[number]
     machine = Emulator(arch)
     found: list[Outputs | str] = []
     for sizes in _calls(item):

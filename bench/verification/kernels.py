@@ -6,13 +6,14 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
 from pathlib import Path
 
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.compiler import compile_file
-from tilec.source.diagnostics import TileError
+from tilec.source.diagnostics import Diagnostic, TileError
 from tilec.syntax import ast
 from tilec.syntax.loading import Program as Files
 from tilec.syntax.loading import load
@@ -35,7 +36,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Ready:
-    """A kernel, compiled and built."""
+    """A kernel, compiled and built; it can be sent to another process."""
 
     source: Source
     compiled: CompiledFile
@@ -63,20 +64,34 @@ def build_all(
     """Those that compile, built as `kind` (cubin, ptx or shared); the others with the reason. Raises TileError where nvcc rejects one."""
     compiled: list[tuple[Source, CompiledFile]] = []
     refused = []
-    for source in wanted:
-        try:
-            result = compile_file(
-                source.path, kernel=source.kernel, archs=(arch,), defines=dict(source.defines)
-            )
-            compiled.append((source, result))
-        except TileError as error:
-            refused.append((source, error))
+    every = list(wanted)
+    with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
+        for source, found in zip(
+            every, pool.map(_compiled, every, [arch] * len(every)), strict=True
+        ):
+            if isinstance(found, list):
+                refused.append((source, TileError(found)))
+            else:
+                compiled.append((source, found))
     texts = [c.cu for _, c in compiled]
     ready = [
         Ready(s, c, b)
         for (s, c), b in zip(compiled, build_texts(texts, arch, kind, jobs), strict=True)
     ]
     return ready, refused
+
+
+def _compiled(source: Source, arch: str) -> CompiledFile | list[Diagnostic]:
+    """A kernel without what cannot be sent to another process, which nothing here asks for; or why it is refused."""
+    try:
+        found = compile_file(
+            source.path, kernel=source.kernel, archs=(arch,), defines=dict(source.defines)
+        )
+    except TileError as error:
+        return list(error.diagnostics)
+    return replace(
+        found, kernels=tuple(replace(k, lowered={}, describe=dict) for k in found.kernels)
+    )
 
 
 def build_texts(texts: list[str], arch: str, kind: BuildKind, jobs: int) -> list[Built]:

@@ -129,7 +129,7 @@ def _one_size(ready: Ready) -> CallSizes:
 def _launched(ready: Ready, sizes: CallSizes, text: str) -> Launched:
     arrays = inputs(Job(ready.source, sizes, beyond=True), ready.kernel.program)
     return Launched(
-        replace(ready.kernel, lowered={}, describe=None),
+        ready.kernel,
         library_path(text, ready.built),
         sizes,
         arrays,
@@ -146,8 +146,7 @@ def _seeded(ready: Ready, line: str, instead: str, sizes: CallSizes, arch: str) 
     scalars = dict(_scalars(ready))
     whole = replace(sizes, scalars=scalars)
     arrays = make_inputs(ready.kernel.program, whole.numbers, scalars, SEED)
-    kernel = replace(ready.kernel, lowered={}, describe=None)
-    return Launched(kernel, library_path(changed, built), whole, arrays)
+    return Launched(ready.kernel, library_path(changed, built), whole, arrays)
 
 
 def _scalars(ready: Ready) -> dict[str, float]:

@@ -67,6 +67,7 @@ CASES: list[tuple[str, str, str]] = [
     ("E0224", body("t = atomic_add(r[i], y[i])"), "statement"),
     ("E0302", body("o[i, j] = x[i]"), "[N, M]"),
     ("E0302", body("r[i] = y[i][:, :]"), "indexed with 2"),
+    ("E0302", "kernel k[B = 8](x: f32[N, N], s: f32[N, N]) -> c: f32[N, N]:\n    for i, j in parallel(N by B, N by B):\n        c[i, j] = x[i, j] * s[i, j // 32][:, None]\n", "`require 32 % B == 0`"),
     ("E0303", "kernel k(a: f32[N, M]) -> c: f32[N]:\n    for i in parallel(N):\n        c[i] = sum(a[i, :])\n", "`M`"),
     ("E0304", body("o[i, j] = x[i, j].to(bf16) + x[i, j].to(f16)"), "`bf16` and `f16`"),
     ("E0304", body("r[i] = y[i] + n[i]"), "`f32` and `i32`"),

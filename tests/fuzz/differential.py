@@ -317,11 +317,17 @@ def against_scalars(case: Case, bounds: Bounds) -> str | None:
 
 
 def inputs(kernel: CompiledKernel, sizes: CallSizes, seed: int, *, special: bool) -> dict[str, Any]:
-    """Arguments; `special`: infinities, NaN, negative zeros and the extremes of integers among them."""
+    """Arguments, one of three times with a tensor of large elements; `special`: infinities, NaN, negative zeros and the extremes of integers among them."""
     arrays = make_inputs(kernel.program, sizes.numbers, dict(sizes.scalars), seed)
-    if not special:
-        return arrays
     generator = np.random.Generator(np.random.PCG64([seed, 77]))
+    if not special:
+        wide = [t.name for t in kernel.program.tensors if t.dtype.is_float and t.dtype.bits > 8]
+        loud = [name for name in wide if name in arrays]
+        if loud and generator.random() < 0.3:
+            # maxima that move, exponentials that vanish
+            name = loud[generator.integers(0, len(loud))]
+            arrays[name] = (arrays[name].astype(np.float64) * 16).astype(arrays[name].dtype)
+        return arrays
     for tensor in kernel.program.tensors:
         array = arrays.get(tensor.name)
         if array is None or array.size == 0 or not tensor.dtype.is_float:

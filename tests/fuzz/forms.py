@@ -303,7 +303,7 @@ def parted(w: Writer) -> None:
     w.store(value.axes, Value(name, value.axes, value.dtype), value.dtype)
 
 
-PRODUCTS = (product, chained, weighed, heads, heads, turns, turns)
+PRODUCTS = (product, chained, weighed, heads, heads, heads, turns, turns)
 
 
 def generate(choices: Choices, seed: int = 0, bulk: bool = False) -> Program:

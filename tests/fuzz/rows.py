@@ -98,7 +98,7 @@ def _query(w: Writer, place: _Place, of: _Operands) -> str:
     dims, terms = place.query
     name = w.tensor((*dims, of.depth), of.stored)
     text = f"{name}[{', '.join(terms)}, :]"
-    match c.below(6):
+    match c.below(9):
         case 1:
             w.line(f"q = ({text}.to(f32) * {c.pick(('0.5', '0.125', '3.0'))}).to({of.dtype})")
         case 2:
@@ -119,7 +119,7 @@ def _keys(w: Writer, name: str, place: _Place, of: _Operands) -> str:
     """Rows of keys, as they lie or computed from them."""
     c = w.choices
     text = f"{name}[{', '.join(place.keys[1])}, :]"
-    match c.below(8):
+    match c.below(14):
         case 1:
             w.line(f"y = {text}.to(f32)")
             w.line("whole = rsqrt(sum(y * y, axis=1) + 0.01)")
@@ -189,8 +189,8 @@ def _scores(w: Writer, score: str, place: _Place) -> None:
     """The tile `s`: scaled, with a bias, capped, masked."""
     c = w.choices
     n = place.columns
-    w.line(f"s = ({score}) * {c.pick(('0.125', '0.25', '-0.125', '1.0'))}")
-    match c.below(8):
+    w.line(f"s = ({score}) * {c.pick(('0.125', '0.25', '0.5', '0.125', '-0.125', '1.0'))}")
+    match c.below(12):
         case 1:
             w.line("s = tanh(s * 0.25) * 4.0")
         case 2:
@@ -212,7 +212,7 @@ def _scores(w: Writer, score: str, place: _Place) -> None:
         test = _test(w, place)
         if c.chance(25):
             test = f"{test} {c.pick(('&', '|'))} {_test(w, place)}"
-        w.line(f"s = where({test}, s, {c.pick(('-inf', '-inf', '-30.0', '0.0'))})")
+        w.line(f"s = where({test}, s, {c.pick(('-inf', '-inf', '-inf', '-30.0', '0.0'))})")
 
 
 def heads(w: Writer) -> None:

@@ -1508,8 +1508,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
   constexpr int kStepsJ = 16;
   constexpr int kWidthJ = 2;
   constexpr int kStepsJChain = 4;
-  constexpr int kStepsT6 = 16;
-  constexpr int kWidthT6 = 2;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsI = 2;
   struct Shared {
     PanelTile<bf16_t, 128, 128> q_tiles[2];
@@ -1893,14 +1893,14 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-      Vector<float, kWidthT6> acc[kStepsI][kStepsT6];
+      Vector<float, kWidthT2> acc[kStepsI][kStepsT2];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[i_step][t6_step][t6_sub] = 0.0f * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
           }
         }
       }
@@ -2214,10 +2214,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
-            for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+            for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
-              for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-                acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha_2[i_step];
+              for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -2541,10 +2541,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
-            for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+            for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
-              for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-                acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha_2[i_step];
+              for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -2569,14 +2569,14 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       renew(i_first);
       if (lane_id() == 0) barrier_arrive(shared.q_free[q_ring.slot]);
       q_ring.advance();
-      Vector<float, kWidthT6> acc_2[kStepsI][kStepsT6];
+      Vector<float, kWidthT2> acc_2[kStepsI][kStepsT2];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc_2[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc_2[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub];
           }
         }
       }
@@ -2609,7 +2609,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       const int o_at1 = h;
       const int o_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
       const int o_col = 0;
-      Vector<bf16_t, kWidthT6> o_out[kStepsI][kStepsT6];
+      Vector<bf16_t, kWidthT2> o_out[kStepsI][kStepsT2];
       float by_scale[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2644,27 +2644,27 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t6_step = 0; t6_step < 8; ++t6_step) {
-            Vector<float, kWidthT6> o_out_wide;
+          for (int t2_step = 0; t2_step < 8; ++t2_step) {
+            Vector<float, kWidthT2> o_out_wide;
             #pragma unroll
-            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-              o_out_wide[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_scale[i_step]
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              o_out_wide[t2_sub] = acc_2[i_step][t2_step][t2_sub] * by_scale[i_step]
                   * by_reciprocal[i_step];
             }
-            o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
+            o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
           }
         }
       } else {
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t6_step = 0; t6_step < 8; ++t6_step) {
-            Vector<float, kWidthT6> o_out_wide;
+          for (int t2_step = 0; t2_step < 8; ++t2_step) {
+            Vector<float, kWidthT2> o_out_wide;
             #pragma unroll
-            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-              o_out_wide[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_reciprocal[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              o_out_wide[t2_sub] = acc_2[i_step][t2_step][t2_sub] * by_reciprocal[i_step];
             }
-            o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
+            o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
           }
         }
       }
@@ -2673,27 +2673,27 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t6_step = 8; t6_step < 16; ++t6_step) {
-            Vector<float, kWidthT6> o_out_wide;
+          for (int t2_step = 8; t2_step < 16; ++t2_step) {
+            Vector<float, kWidthT2> o_out_wide;
             #pragma unroll
-            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-              o_out_wide[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_scale[i_step]
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              o_out_wide[t2_sub] = acc_2[i_step][t2_step][t2_sub] * by_scale[i_step]
                   * by_reciprocal[i_step];
             }
-            o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
+            o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
           }
         }
       } else {
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t6_step = 8; t6_step < 16; ++t6_step) {
-            Vector<float, kWidthT6> o_out_wide;
+          for (int t2_step = 8; t2_step < 16; ++t2_step) {
+            Vector<float, kWidthT2> o_out_wide;
             #pragma unroll
-            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-              o_out_wide[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_reciprocal[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              o_out_wide[t2_sub] = acc_2[i_step][t2_step][t2_sub] * by_reciprocal[i_step];
             }
-            o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
+            o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
           }
         }
       }
@@ -2736,8 +2736,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
   constexpr int kStepsJ = 16;
   constexpr int kWidthJ = 2;
   constexpr int kStepsJChain = 4;
-  constexpr int kStepsT6 = 16;
-  constexpr int kWidthT6 = 2;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsI = 2;
   struct Shared {
     PanelTile<bf16_t, 128, 128> q_tiles[2];
@@ -2753,7 +2753,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
   Shared& shared = dynamic_shared_aligned<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
   int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
-  int t6_first = thread % 4 * 2;
+  int t2_first = thread % 4 * 2;
   const int j_first = thread % 4 * 2;
   if (thread == 0) {
     for (int slot = 0; slot < 2; ++slot) {
@@ -3121,14 +3121,14 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       }
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-      Vector<float, kWidthT6> acc[kStepsI][kStepsT6];
+      Vector<float, kWidthT2> acc[kStepsI][kStepsT2];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[i_step][t6_step][t6_sub] = 0.0f * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
           }
         }
       }
@@ -3442,10 +3442,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
-            for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+            for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
-              for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-                acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha_2[i_step];
+              for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -3769,10 +3769,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
-            for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+            for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
-              for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-                acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha_2[i_step];
+              for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -3795,17 +3795,17 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
       }
       renew(i_first);
-      renew(t6_first);
+      renew(t2_first);
       if (lane_id() == 0) barrier_arrive(shared.q_free[q_ring.slot]);
       q_ring.advance();
-      Vector<float, kWidthT6> acc_2[kStepsI][kStepsT6];
+      Vector<float, kWidthT2> acc_2[kStepsI][kStepsT2];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc_2[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc_2[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub];
           }
         }
       }
@@ -3865,16 +3865,16 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-          const int t6_at = t6_first + t6_step * 8;
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+          const int t2_at = t2_first + t2_step * 8;
           if (i_at < i_end) {
-            Vector<float, kWidthT6> o_out;
+            Vector<float, kWidthT2> o_out;
             #pragma unroll
-            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-              o_out[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_scale[i_step]
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              o_out[t2_sub] = acc_2[i_step][t2_step][t2_sub] * by_scale[i_step]
                   * by_reciprocal[i_step];
             }
-            store_single(o_at + int64_t{i_at} * 128 + t6_at, convert_vector<bf16_t>(o_out));
+            store_single(o_at + int64_t{i_at} * 128 + t2_at, convert_vector<bf16_t>(o_out));
           }
         }
       }
@@ -3907,8 +3907,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT6 = 16;
-  constexpr int kWidthT6 = 2;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -3931,7 +3931,7 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t6_first = thread % 4 * 2;
+  const int t2_first = thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -3970,14 +3970,14 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     l[i_step] = 0.0f;
   }
-  Vector<float, kWidthT6> acc[kStepsI][kStepsT6];
+  Vector<float, kWidthT2> acc[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        acc[i_step][t6_step][t6_sub] = 0.0f;
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        acc[i_step][t2_step][t2_sub] = 0.0f;
       }
     }
   }
@@ -4158,10 +4158,10 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -4347,10 +4347,10 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -4462,15 +4462,15 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-      const int t6_at = t6_first + t6_step * 8;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      const int t2_at = t2_first + t2_step * 8;
       if (i_at < q_row_end) {
-        Vector<float, kWidthT6> o_out;
+        Vector<float, kWidthT2> o_out;
         #pragma unroll
-        for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-          o_out[t6_sub] = acc[i_step][t6_step][t6_sub] * by_scale[i_step] * by_reciprocal[i_step];
+        for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+          o_out[t2_sub] = acc[i_step][t2_step][t2_sub] * by_scale[i_step] * by_reciprocal[i_step];
         }
-        store_single(o_at + int64_t{i_at} * 128 + t6_at, convert_vector<bf16_t>(o_out));
+        store_single(o_at + int64_t{i_at} * 128 + t2_at, convert_vector<bf16_t>(o_out));
       }
     }
   }

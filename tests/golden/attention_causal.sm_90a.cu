@@ -1738,8 +1738,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
   constexpr int kStepsJ = 16;
   constexpr int kWidthJ = 2;
   constexpr int kStepsJChain = 4;
-  constexpr int kStepsT8 = 16;
-  constexpr int kWidthT8 = 2;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsI = 2;
   struct Shared {
     PanelTile<bf16_t, 128, 128> q_tiles[2];
@@ -2129,14 +2129,14 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-      Vector<float, kWidthT8> acc[kStepsI][kStepsT8];
+      Vector<float, kWidthT2> acc[kStepsI][kStepsT2];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            acc[i_step][t8_step][t8_sub] = 0.0f * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
           }
         }
       }
@@ -2457,10 +2457,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
-            for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+            for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
-              for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-                acc[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub] * alpha_2[i_step];
+              for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -2784,10 +2784,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
-            for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+            for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
-              for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-                acc[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub] * alpha_2[i_step];
+              for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -2812,14 +2812,14 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       renew(i_first);
       if (lane_id() == 0) barrier_arrive(shared.q_free[q_ring.slot]);
       q_ring.advance();
-      Vector<float, kWidthT8> acc_2[kStepsI][kStepsT8];
+      Vector<float, kWidthT2> acc_2[kStepsI][kStepsT2];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            acc_2[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc_2[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub];
           }
         }
       }
@@ -2876,7 +2876,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       const int o_at1 = h;
       const int o_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
       const int o_col = 0;
-      Vector<bf16_t, kWidthT8> o_out[kStepsI][kStepsT8];
+      Vector<bf16_t, kWidthT2> o_out[kStepsI][kStepsT2];
       float by_scale[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2912,28 +2912,28 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t8_step = 0; t8_step < 8; ++t8_step) {
-            Vector<float, kWidthT8> o_out_wide;
+          for (int t2_step = 0; t2_step < 8; ++t2_step) {
+            Vector<float, kWidthT2> o_out_wide;
             #pragma unroll
-            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-              o_out_wide[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t2_step][t2_sub] : 0.0f;
+              o_out_wide[t2_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
             }
-            o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+            o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
           }
         }
       } else {
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t8_step = 0; t8_step < 8; ++t8_step) {
-            Vector<float, kWidthT8> o_out_wide;
+          for (int t2_step = 0; t2_step < 8; ++t2_step) {
+            Vector<float, kWidthT2> o_out_wide;
             #pragma unroll
-            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-              o_out_wide[t8_sub] = acc_3 * by_reciprocal[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t2_step][t2_sub] : 0.0f;
+              o_out_wide[t2_sub] = acc_3 * by_reciprocal[i_step];
             }
-            o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+            o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
           }
         }
       }
@@ -2942,28 +2942,28 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t8_step = 8; t8_step < 16; ++t8_step) {
-            Vector<float, kWidthT8> o_out_wide;
+          for (int t2_step = 8; t2_step < 16; ++t2_step) {
+            Vector<float, kWidthT2> o_out_wide;
             #pragma unroll
-            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-              o_out_wide[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t2_step][t2_sub] : 0.0f;
+              o_out_wide[t2_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
             }
-            o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+            o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
           }
         }
       } else {
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t8_step = 8; t8_step < 16; ++t8_step) {
-            Vector<float, kWidthT8> o_out_wide;
+          for (int t2_step = 8; t2_step < 16; ++t2_step) {
+            Vector<float, kWidthT2> o_out_wide;
             #pragma unroll
-            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-              o_out_wide[t8_sub] = acc_3 * by_reciprocal[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t2_step][t2_sub] : 0.0f;
+              o_out_wide[t2_sub] = acc_3 * by_reciprocal[i_step];
             }
-            o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+            o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
           }
         }
       }
@@ -3007,8 +3007,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
   constexpr int kStepsJ = 16;
   constexpr int kWidthJ = 2;
   constexpr int kStepsJChain = 4;
-  constexpr int kStepsT8 = 16;
-  constexpr int kWidthT8 = 2;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsI = 2;
   struct Shared {
     PanelTile<bf16_t, 128, 128> q_tiles[2];
@@ -3025,7 +3025,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
   Shared& shared = dynamic_shared_aligned<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
   int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
-  int t8_first = thread % 4 * 2;
+  int t2_first = thread % 4 * 2;
   const int j_first = thread % 4 * 2;
   if (thread == 0) {
     for (int slot = 0; slot < 2; ++slot) {
@@ -3398,14 +3398,14 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       }
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-      Vector<float, kWidthT8> acc[kStepsI][kStepsT8];
+      Vector<float, kWidthT2> acc[kStepsI][kStepsT2];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            acc[i_step][t8_step][t8_sub] = 0.0f * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
           }
         }
       }
@@ -3726,10 +3726,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
-            for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+            for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
-              for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-                acc[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub] * alpha_2[i_step];
+              for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -4053,10 +4053,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
-            for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+            for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
-              for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-                acc[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub] * alpha_2[i_step];
+              for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -4079,17 +4079,17 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
       }
       renew(i_first);
-      renew(t8_first);
+      renew(t2_first);
       if (lane_id() == 0) barrier_arrive(shared.q_free[q_ring.slot]);
       q_ring.advance();
-      Vector<float, kWidthT8> acc_2[kStepsI][kStepsT8];
+      Vector<float, kWidthT2> acc_2[kStepsI][kStepsT2];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            acc_2[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc_2[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub];
           }
         }
       }
@@ -4174,16 +4174,16 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-          const int t8_at = t8_first + t8_step * 8;
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+          const int t2_at = t2_first + t2_step * 8;
           if (i_at < i_end) {
-            Vector<float, kWidthT8> o_out;
+            Vector<float, kWidthT2> o_out;
             #pragma unroll
-            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-              o_out[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t2_step][t2_sub] : 0.0f;
+              o_out[t2_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
             }
-            store_single(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
+            store_single(o_at + int64_t{i_at} * 128 + t2_at, convert_vector<bf16_t>(o_out));
           }
         }
       }
@@ -4217,8 +4217,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT7 = 16;
-  constexpr int kWidthT7 = 2;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -4241,7 +4241,7 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t7_first = thread % 4 * 2;
+  const int t2_first = thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -4281,14 +4281,14 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     l[i_step] = 0.0f;
   }
-  Vector<float, kWidthT7> acc[kStepsI][kStepsT7];
+  Vector<float, kWidthT2> acc[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t7_step = 0; t7_step < kStepsT7; ++t7_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t7_sub = 0; t7_sub < kWidthT7; ++t7_sub) {
-        acc[i_step][t7_step][t7_sub] = 0.0f;
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        acc[i_step][t2_step][t2_sub] = 0.0f;
       }
     }
   }
@@ -4472,10 +4472,10 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t7_step = 0; t7_step < kStepsT7; ++t7_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t7_sub = 0; t7_sub < kWidthT7; ++t7_sub) {
-            acc[i_step][t7_step][t7_sub] = acc[i_step][t7_step][t7_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -4668,10 +4668,10 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t7_step = 0; t7_step < kStepsT7; ++t7_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t7_sub = 0; t7_sub < kWidthT7; ++t7_sub) {
-            acc[i_step][t7_step][t7_sub] = acc[i_step][t7_step][t7_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -4783,15 +4783,15 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t7_step = 0; t7_step < kStepsT7; ++t7_step) {
-      const int t7_at = t7_first + t7_step * 8;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      const int t2_at = t2_first + t2_step * 8;
       if (i_at < q_row_end) {
-        Vector<float, kWidthT7> o_out;
+        Vector<float, kWidthT2> o_out;
         #pragma unroll
-        for (int t7_sub = 0; t7_sub < kWidthT7; ++t7_sub) {
-          o_out[t7_sub] = acc[i_step][t7_step][t7_sub] * by_scale[i_step] * by_reciprocal[i_step];
+        for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+          o_out[t2_sub] = acc[i_step][t2_step][t2_sub] * by_scale[i_step] * by_reciprocal[i_step];
         }
-        store_single(o_at + int64_t{i_at} * 128 + t7_at, convert_vector<bf16_t>(o_out));
+        store_single(o_at + int64_t{i_at} * 128 + t2_at, convert_vector<bf16_t>(o_out));
       }
     }
   }

@@ -974,8 +974,8 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
   constexpr int kWidthQCol = 8;
   constexpr int kStepsS = 4;
   constexpr int kWidthS = 2;
-  constexpr int kStepsT6 = 4;
-  constexpr int kWidthT6 = 2;
+  constexpr int kStepsT2 = 4;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -1003,7 +1003,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
   const int k_row_lane = thread / 16;
   const int g_first = thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t6_first = thread / 32 % 4 * 32 + thread % 4 * 2;
+  const int t2_first = thread / 32 % 4 * 32 + thread % 4 * 2;
   const int s_first = thread / 32 % 4 * 32 + thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
@@ -1041,14 +1041,14 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     l[g_step] = 0.0f;
   }
-  Vector<float, kWidthT6> acc[kStepsG][kStepsT6];
+  Vector<float, kWidthT2> acc[kStepsG][kStepsT2];
   #pragma unroll
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        acc[g_step][t6_step][t6_sub] = 0.0f;
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        acc[g_step][t2_step][t2_sub] = 0.0f;
       }
     }
   }
@@ -1300,10 +1300,10 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[g_step][t6_step][t6_sub] = acc[g_step][t6_step][t6_sub]
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[g_step][t2_step][t2_sub] = acc[g_step][t2_step][t2_sub]
                 * exp_fast(m[g_step] - ref[g_step]);
           }
         }
@@ -1525,10 +1525,10 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[g_step][t6_step][t6_sub] = acc[g_step][t6_step][t6_sub]
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[g_step][t2_step][t2_sub] = acc[g_step][t2_step][t2_sub]
                 * exp_fast(m[g_step] - ref[g_step]);
           }
         }
@@ -1603,15 +1603,15 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     const int g_at = g_first + g_step * 8;
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-      const int t6_at = t6_first + t6_step * 8;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      const int t2_at = t2_first + t2_step * 8;
       if (g_at < 8) {
-        Vector<float, kWidthT6> part_out;
+        Vector<float, kWidthT2> part_out;
         #pragma unroll
-        for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-          part_out[t6_sub] = acc[g_step][t6_step][t6_sub];
+        for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+          part_out[t2_sub] = acc[g_step][t2_step][t2_sub];
         }
-        store_whole(part_at + int64_t{g_at} * 128 + t6_at, part_out);
+        store_whole(part_at + int64_t{g_at} * 128 + t2_at, part_out);
       }
     }
   }
@@ -1646,8 +1646,8 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
   constexpr int kWidthQCol = 8;
   constexpr int kStepsS = 4;
   constexpr int kWidthS = 2;
-  constexpr int kStepsT6 = 4;
-  constexpr int kWidthT6 = 2;
+  constexpr int kStepsT2 = 4;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -1675,7 +1675,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
   const int k_row_lane = thread / 16;
   const int g_first = thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t6_first = thread / 32 % 4 * 32 + thread % 4 * 2;
+  const int t2_first = thread / 32 % 4 * 32 + thread % 4 * 2;
   const int s_first = thread / 32 % 4 * 32 + thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
@@ -1716,14 +1716,14 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     l[g_step] = 0.0f;
   }
-  Vector<float, kWidthT6> acc[kStepsG][kStepsT6];
+  Vector<float, kWidthT2> acc[kStepsG][kStepsT2];
   #pragma unroll
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        acc[g_step][t6_step][t6_sub] = 0.0f;
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        acc[g_step][t2_step][t2_sub] = 0.0f;
       }
     }
   }
@@ -1975,10 +1975,10 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[g_step][t6_step][t6_sub] = acc[g_step][t6_step][t6_sub]
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[g_step][t2_step][t2_sub] = acc[g_step][t2_step][t2_sub]
                 * exp_fast(m[g_step] - ref[g_step]);
           }
         }
@@ -2184,10 +2184,10 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[g_step][t6_step][t6_sub] = acc[g_step][t6_step][t6_sub]
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[g_step][t2_step][t2_sub] = acc[g_step][t2_step][t2_sub]
                 * exp_fast(m[g_step] - ref[g_step]);
           }
         }
@@ -2254,15 +2254,15 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     const int g_at = g_first + g_step * 8;
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-      const int t6_at = t6_first + t6_step * 8;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      const int t2_at = t2_first + t2_step * 8;
       if (g_at < 8) {
-        Vector<float, kWidthT6> part_out;
+        Vector<float, kWidthT2> part_out;
         #pragma unroll
-        for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-          part_out[t6_sub] = acc[g_step][t6_step][t6_sub];
+        for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+          part_out[t2_sub] = acc[g_step][t2_step][t2_sub];
         }
-        store_single(part_at + int64_t{g_at} * 128 + t6_at, part_out);
+        store_single(part_at + int64_t{g_at} * 128 + t2_at, part_out);
       }
     }
   }

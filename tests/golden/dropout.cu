@@ -1128,7 +1128,7 @@ __device__ __forceinline__ void dropout_body_2(const bf16_t* __restrict__ x, bf1
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 9))
 dropout_kernel(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int N, float keep,
     unsigned seed) {
   dropout_body(x, y, N, keep, seed);

@@ -61,6 +61,25 @@ def test_the_code_names_the_construct(code: str, tmp_path: Path) -> None:
     assert codes(tmp_path, CASES[code]) == [code]
 
 
+CROSSED = """kernel k(x: f32[64, 64]) -> y: f32[64, 64]:
+    for _ in parallel(1):
+        i = span(0, 64)
+        t = where(i[:, None] > i[None, :], x[:, :], 0.0)
+        columns = sum(t, axis=0)
+        y[:, :] = t * columns[:, None]
+"""
+
+
+def test_the_place_is_where_the_axes_meet(tmp_path: Path) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(CROSSED, encoding="utf-8")
+    with pytest.raises(TileError) as refused:
+        compile_file(str(path), archs=("sm_80",))
+    (diagnostic,) = refused.value.diagnostics
+    assert diagnostic.code == "E0511" and diagnostic.span is not None
+    assert diagnostic.span.line == 6
+
+
 def test_a_product_of_the_library_is_refused_at_the_call(tmp_path: Path) -> None:
     path = tmp_path / "k.tile"
     path.write_text(

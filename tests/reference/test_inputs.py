@@ -73,9 +73,9 @@ def test_lengths_lie_within_the_dimension_that_they_bound() -> None:
 
 def test_other_types() -> None:
     text = """
-kernel k(f: f8e4m3[N], b: bool[N], i: i8[N], u: u4[N], d: f64[N], p: f32[N] strides (3)) -> y: f32[N]:
+kernel k(f: f8e4m3[N], b: bool[N], i: i8[N], u: u4[N], d: f64[N], p: f32[N] strides (3), c: u4[N], t: f32[20]) -> y: f32[N]:
     for n in parallel(N by 4):
-        y[n] = p[n]
+        y[n] = p[n] + t[c[n].to(i32)]
 """
     case = written(text, "k")
     inputs = make_inputs(case.program, {"N": 64})
@@ -85,6 +85,8 @@ kernel k(f: f8e4m3[N], b: bool[N], i: i8[N], u: u4[N], d: f64[N], p: f32[N] stri
         inputs["u"].shape == (32,)
         and unpack(inputs["u"], (64,), case.program.tensor("u").dtype).max() < 16
     )
+    codes = unpack(inputs["c"], (64,), case.program.tensor("c").dtype)
+    assert inputs["c"].shape == (32,) and codes.max() == 15
     assert np.isfinite(inputs["f"].astype(np.float32)).all()
     assert inputs["d"].dtype == np.float64
     assert inputs["p"].shape == (63 * 3 + 1,)

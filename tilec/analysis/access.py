@@ -14,6 +14,7 @@ from tilec.analysis.entities import (
     as_sym,
     describe,
 )
+from tilec.analysis.index_values import is_coordinate
 from tilec.analysis.presence import meet, simplify, span_presence
 from tilec.analysis.typing_rules import broadcast_axes
 from tilec.ir.dtypes import BOOL
@@ -144,7 +145,9 @@ def _outer_term(
                 return None
             axis = value.type.axes[0]
             cx.index_tiles[value.id] = value
-            presence = simplify((*axis.presence, InRange(value.id, size)), axis.extent, cx.facts)
+            presence = axis.presence
+            if not is_coordinate(value, size, cx.blocks, cx.facts):
+                presence = simplify((*presence, InRange(value.id, size)), axis.extent, cx.facts)
             return AtTile(value), Axis(axis.extent, axis.capacity, presence)
         case _:
             index = as_sym(term)
@@ -227,7 +230,8 @@ def _pointwise(
                     resolved.append(AtTile(value))
                     types.append(value.type)
                     cx.index_tiles[value.id] = value
-                    constraints.append(InRange(value.id, size))
+                    if not is_coordinate(value, size, cx.blocks, cx.facts):
+                        constraints.append(InRange(value.id, size))
                 case _:
                     index = as_sym(term)
                     if index is None:
@@ -254,7 +258,7 @@ def load(cx: Context, tensor: TensorRef, resolved: Resolved) -> Entity:
         return cx.error(
             "E0211",
             f"the output `{tensor.name}` is read",
-            help=f"keep the value in a name, or declare `inout {tensor.name}: …` among the parameters",
+            help=f"keep the value in a name, store it to a `temp` too for a later nest, or declare `inout {tensor.name}: …` among the parameters",
         )
     if not resolved.axes and role == "input" and tensor.dtype.is_integer:
         for block in cx.blocks:

@@ -90,6 +90,8 @@ class Context:
     """tiles that select elements, by id"""
     divides: list[tuple[Sym, Sym]] = field(default_factory=list)
     """(a, b): a `require` says that b divides a"""
+    quotients: dict[Sym, Sym] = field(default_factory=dict)
+    """by the extent of a span, what it was divided by though nothing says that the extent divides that"""
     inlined: int = 0
 
     # ---- messages

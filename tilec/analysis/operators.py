@@ -165,7 +165,10 @@ def _span_arithmetic(cx: Context, op: str, left: Entity, right: Entity) -> Entit
         return None
     if op in ("+", "-"):
         return shift(left, by if op == "+" else -by)
-    if op not in ("//", "%") or not _extent_divides(cx, left, by):
+    if op not in ("//", "%"):
+        return None
+    if not _extent_divides(cx, left, by):
+        cx.quotients[left.extent] = by
         return None
     quotient = left.start // by
     if op == "//":

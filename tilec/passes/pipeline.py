@@ -132,6 +132,7 @@ def run(
     counter = queue.counter_name(program)
     queued: list[tuple[Sym, Sym]] = []
     drawn: Launch | None = None
+    always_drawn = False
     copied: list[copies.Copies] = []
     for number, nest in enumerate(program.nests):
         for pass_name, shown in written:
@@ -212,6 +213,7 @@ def run(
                     programs.append(form.program)
                     drawn = _drawing(kernels[-1])
                 launch = replace(launch, before=(*launch.before, drawn))
+                always_drawn = always_drawn or variant.copies is None
             if variant.copies is not None:
                 copied.append(variant.copies)
                 for copy in variant.copies.rows:
@@ -240,6 +242,7 @@ def run(
                     form.schedule,
                     reason,
                     own,
+                    form.all_trips,
                 )
             )
         instances = numeric(product(tuple(a.trips for a in program.nests[number].grid)))
@@ -252,8 +255,11 @@ def run(
             steps.append(Step((clearing,), instances))
         steps.append(Step(tuple(launches), instances))
     temps = queue.temps(counter, queued) if drawn is None else queue.always(counter)
-    workspace, total = _workspace(replace(program, tensors=(*program.tensors, *temps)), numeric)
-    workspace, spare = copies.with_copies(workspace, total, copied)
+    # a counter of variants behind copies alone is spare as those are
+    always = () if drawn is not None and not always_drawn else temps
+    held = replace(program, tensors=(*program.tensors, *always))
+    workspace, total = _workspace(held, numeric)
+    workspace, spare = copies.with_copies(workspace, total, copied, temps)
     places = {copy.temp: copy.place for group in copied for copy in group.rows}
     temps = (*temps, *places.values(), *own_temps)
     return Lowered(
@@ -327,7 +333,7 @@ def suits(
     shared: bool = False,
     apart: bool = False,
 ) -> bool:
-    """Whether every nest with products takes the target's asynchronous form; `streams`: with rings deep enough for operands that are
+    """Whether every nest with products takes the target's asynchronous form, and other tile sizes promise no better one; `streams`: with rings deep enough for operands that are
     read once; `shared`: CTAs share the consumed axis, or a stream; `apart`: warpgroups columns."""
     program = in_parts(program)
     for nest in program.nests:
@@ -336,7 +342,11 @@ def suits(
             forms, _ = asynchronous(program, nest, target, candidate)
             if not forms or (streams and not _is_deep(forms[0].variant)):
                 return False
+            if streams and forms[0].variant.copies is not None:
+                return False  # an operand that is read once is not worth a copy
             form = forms[0].variant.asynchronous
+            if form is not None and form.is_shallow:
+                return False
             if shared and (form is None or (form.split is None and form.sharing is None)):
                 return False
             if apart and (form is None or not form.products.apart):

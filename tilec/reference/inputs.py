@@ -119,9 +119,15 @@ def _plain(shape: tuple[int, ...], tensor: ir.Tensor, generator: np.random.Gener
         return generator.integers(0, 2, shape).astype(np.bool_)
     low = -8 if dtype.kind == "int" else 0
     values = generator.integers(low, 8 if dtype.kind == "int" else 16, shape)
+    return _stored(values, dtype)
+
+
+def _stored(values: Array, dtype: DType) -> Array:
+    """Integers as an array of the element type holds them."""
     if dtype.bits == 4:
-        return pack(values.astype(compute_dtype(dtype))).reshape(array_shape(shape, dtype))
-    return values.astype(stored)
+        packed = pack(values.astype(compute_dtype(dtype)))
+        return packed.reshape(array_shape(values.shape, dtype))
+    return values.astype(storage_dtype(dtype))
 
 
 def _addressing(
@@ -132,28 +138,28 @@ def _addressing(
     generator: np.random.Generator,
 ) -> Array:
     """Values that index or bound the extents of `use`."""
-    stored = storage_dtype(tensor.dtype)
-    top = np.iinfo(stored).max
+    dtype = tensor.dtype
 
-    def least(extents: list[Sym]) -> int:
-        return min(min(number(e) for e in extents), int(top))
+    def least(extents: list[Sym], most: int) -> int:
+        return min(min(number(e) for e in extents), most)
 
     if use.scalar:
-        return generator.integers(0, max(1, least(use.scalar)), shape).astype(stored)
+        extent = least(use.scalar, dtype.maximum + 1)
+        return _stored(generator.integers(0, max(1, extent), shape), dtype)
     if use.gather:
-        extent = least(use.gather)
+        extent = least(use.gather, dtype.maximum + 1)
         values = generator.integers(0, max(1, extent), shape)
-        if tensor.dtype.kind == "int":
+        if dtype.kind == "int":
             # a few name no element: absent where loaded, not written where stored
             values = np.where(generator.random(shape) < 1 / 16, -1, values)
-        return values.astype(stored)
-    extent = least(use.bound)
+        return _stored(values, dtype)
+    extent = least(use.bound, dtype.maximum)
     values = generator.integers(0, extent + 1, shape)
     if use.paired and shape and shape[-1]:
         values = np.sort(values, axis=-1)
         values[..., 0] = 0
         values[..., -1] = extent
-    return values.astype(stored)
+    return _stored(values, dtype)
 
 
 def tensor_uses(program: ir.Program) -> dict[str, Use]:

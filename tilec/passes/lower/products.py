@@ -113,9 +113,13 @@ def _operand_registers(context: Context, plan: ProductPlan) -> int:
 
 
 def emit_copy(
-    context: Context, operand: Staged, axes: tuple[k.LoopAxis, k.LoopAxis], tile: k.TileAddress
+    context: Context,
+    operand: Staged,
+    axes: tuple[k.LoopAxis, k.LoopAxis],
+    tile: k.TileAddress,
+    access: t.Access | None = None,
 ) -> None:
-    """Copies of one tile by all threads of the CTA."""
+    """Copies of one tile by all threads of the CTA; `access`: in place of that of the operand's load, the same in another trip."""
     row, col = axes
     load = operand.load
     assert load is not None
@@ -125,7 +129,7 @@ def emit_copy(
     mark = context.mark()
     aligned = id(load) in context.variant.aligned
     address = body.address(
-        load.access,
+        access or load.access,
         coords,
         writable=False,
         span_op=load,

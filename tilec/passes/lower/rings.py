@@ -142,7 +142,7 @@ class Ring:
         ahead = [m for m in self.members if m.before is not None]
         # of a walk without trips the first tile is read too, and the last, for nothing: their rows are filled
         if ahead:
-            self._bring(ahead, Sym.of(-1), k.Literal_(self.stages - 1, I32), asked=True)
+            self._bring(ahead, Sym.of(-1), k.Literal_(self.stages - 1, I32), always=True)
             context.out.append(k.Commit())
         first = 0
         if any(m.after is not None for m in self.members):
@@ -205,20 +205,24 @@ class Ring:
             assert m.after is not None
             self._home(m.after, k.TileAddress(m.buffer.name, slot))
 
-    def _is_masked(self, load: t.Load) -> bool:
-        """Whether the masks of what the loop walks leave nothing of a trip that does not exist: its spans are not known to be whole."""
-        dims = self.context.program.tensor(load.access.tensor).dims
-        for view in self.context.program.views:
+    def _is_masked(self, load: t.Load, own: t.Access) -> bool:
+        """Whether masks leave nothing of what `own` reads, the access of a trip of `load`, where the walk has no trip at all: what moves with
+        the trips are spans that are not known to be whole."""
+        context = self.context
+        dims = context.program.tensor(load.access.tensor).dims
+        for view in context.program.views:
             if view.name == load.access.view:
                 dims = view.dims
-        if _ahead(self.context, load, self.loop):
+        if _ahead(context, load, self.loop):
             return False
         masked = False
-        for term, dim in zip(load.access.terms, dims, strict=True):
-            match term:
-                case t.AtSpan() if self.loop.index in term.start.variables:
-                    hi = dim if term.hi is None else sym_min([term.hi, dim])
-                    masked = not self.context.facts.prove_nonnegative(hi - term.start - term.extent)
+        for term, its, dim in zip(load.access.terms, own.terms, dims, strict=True):
+            match term, its:
+                case t.AtSpan(), t.AtSpan() if self.loop.index in term.start.variables:
+                    hi = dim if its.hi is None else sym_min([its.hi, dim])
+                    masked |= not context.facts.prove_nonnegative(hi - its.start - its.extent)
+                case t.AtScalar(), _ if self.loop.index in term.index.variables:
+                    return False
                 case _:
                     pass
         return masked
@@ -235,7 +239,7 @@ class Ring:
             outer, context.out = context.out, []
             context.limits.append({})
             words = set(context.names.used)
-            self._bring(members, trip, slot, asked=longer and always)
+            self._bring(members, trip, slot, always=longer and always)
             context.limits.pop()
             copies = tuple(context.out)
             context.out = outer
@@ -249,26 +253,30 @@ class Ring:
             context.out.append(k.IfUniform(exists, copies, span=self.loop.span))
         context.out.append(k.Commit())
 
-    def _bring(
-        self, members: list[_Member], trip: Sym, slot: k.Expr, *, asked: bool = False
-    ) -> None:
-        """The copies of one trip for some of the operands. `asked`: the walk, of one trip more than the loop, may have none."""
+    def _bring(self, members: list[_Member], trip: Sym, slot: k.Expr, *, always: bool) -> None:
+        """The copies of one trip for some of the operands. `always`: also where the walk has no trip."""
         context = self.context
-        some = context.facts.prove_nonnegative(self.loop.trips)
-        scalars, names = dict(context.scalars), dict(context.value_names)
+        scalars, names, facts = dict(context.scalars), dict(context.value_names), context.facts
         context.renames[self.loop.index] = trip
         done: set[int] = set()
         for m in members:
-            assert m.operand.load is not None
-            if asked and not some and not self._is_masked(m.operand.load):
+            load, access = m.operand.load, None
+            assert load is not None
+            if m.after is not None:
+                # one trip more than the loop has: what holds in the loop's own may not hold there
+                context.facts = facts.knowing({self.loop.index: self.loop.trips + 1}, ())
+            if m.before is not None and trip.constant == -1:
+                access = m.before.access
+            none = always and not facts.prove_nonnegative(self.loop.trips)
+            if none and not self._is_masked(load, access or load.access):
                 trips = context.index(self.loop.trips + 1)
                 context.exists = (k.Apply("gt", (trips, k.Literal_(0, I32)), BOOL),)
-            for op in _ahead(context, m.operand.load, self.loop) or []:
+            for op in _ahead(context, load, self.loop) or []:
                 if id(op) not in done:
                     done.add(id(op))
                     context.lower_scalar(op)
-            emit_copy(context, m.operand, m.axes, k.TileAddress(m.buffer.name, slot))
-            context.exists = ()
+            emit_copy(context, m.operand, m.axes, k.TileAddress(m.buffer.name, slot), access)
+            context.exists, context.facts = (), facts
         del context.renames[self.loop.index]
         context.scalars, context.value_names = scalars, names
 
