@@ -1693,6 +1693,7 @@ __device__ __forceinline__ void dense_body(const CUtensorMap& a_map, const CUten
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -1727,6 +1728,7 @@ __device__ __forceinline__ void dense_body(const CUtensorMap& a_map, const CUten
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -1865,6 +1867,7 @@ __device__ __forceinline__ void dense_body_2(const CUtensorMap& a_map, const CUt
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -1899,6 +1902,7 @@ __device__ __forceinline__ void dense_body_2(const CUtensorMap& a_map, const CUt
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -2507,6 +2511,7 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -2575,6 +2580,7 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -2727,6 +2733,7 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -2795,6 +2802,7 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -3319,6 +3327,7 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -3391,6 +3400,7 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -3545,6 +3555,7 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -3617,6 +3628,7 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];

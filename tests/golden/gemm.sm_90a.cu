@@ -1865,6 +1865,7 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 384) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<32>();
     if (thread / 32 == 12 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -1894,6 +1895,7 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<160>();
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -2040,6 +2042,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -2067,6 +2070,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -2195,6 +2199,7 @@ __device__ __forceinline__ void gemm_nn_body_3(const CUtensorMap& a_map, const C
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -2222,6 +2227,7 @@ __device__ __forceinline__ void gemm_nn_body_3(const CUtensorMap& a_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -2355,6 +2361,7 @@ __device__ __forceinline__ void gemm_nn_body_4(const CUtensorMap& a_map, const C
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -2389,6 +2396,7 @@ __device__ __forceinline__ void gemm_nn_body_4(const CUtensorMap& a_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -2545,6 +2553,7 @@ __device__ __forceinline__ void gemm_nn_body_5(const CUtensorMap& a_map, const C
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -2579,6 +2588,7 @@ __device__ __forceinline__ void gemm_nn_body_5(const CUtensorMap& a_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -3319,6 +3329,7 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 384) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<32>();
     if (thread / 32 == 12 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -3345,6 +3356,7 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<160>();
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -3491,6 +3503,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -3515,6 +3528,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -3643,6 +3657,7 @@ __device__ __forceinline__ void gemm_nt_body_3(const CUtensorMap& a_map, const C
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -3667,6 +3682,7 @@ __device__ __forceinline__ void gemm_nt_body_3(const CUtensorMap& a_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -3797,6 +3813,7 @@ __device__ __forceinline__ void gemm_nt_body_4(const CUtensorMap& a_map, const C
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -3826,6 +3843,7 @@ __device__ __forceinline__ void gemm_nt_body_4(const CUtensorMap& a_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -3979,6 +3997,7 @@ __device__ __forceinline__ void gemm_nt_body_5(const CUtensorMap& a_map, const C
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -4008,6 +4027,7 @@ __device__ __forceinline__ void gemm_nt_body_5(const CUtensorMap& a_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
