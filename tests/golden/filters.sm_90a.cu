@@ -597,6 +597,16 @@ __device__ __forceinline__ void cp_async_wait() {
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/// Waits at barrier `id` (1 to 15) until `threads` threads, whole warps, have come to it.
+[[maybe_unused]] __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}
+
+/// Comes to barrier `id` without waiting.
+[[maybe_unused]] __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}
+
 /// N elements from p, whose address is a multiple of the vector's alignment.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_aligned(const T* p) {
@@ -1335,6 +1345,9 @@ __device__ __forceinline__ void write_chunk(PanelTile<T, 16, kCols>& chunk, T* p
   }
 }
 
+/// The named barrier of the first warpgroup's turn; those of the others follow.
+constexpr int kFirstTurn = 3;
+
 /// Starts d = a * b, or d += a * b where it accumulates; a and b by their descriptors.
 /// top, bottom: the two rows of a thread, eight apart, of each eight columns.
 template <int kTransposedA, int kTransposedB>
@@ -1730,6 +1743,7 @@ __device__ __forceinline__ void dense_body(const CUtensorMap& a_map, const CUten
   } else {
     // the consumers multiply what has landed
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -1751,13 +1765,16 @@ __device__ __forceinline__ void dense_body(const CUtensorMap& a_map, const CUten
         item += static_cast<int>(gridDim.x) / 2) {
       // filters.tile:7  for k in range(K by 64):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? ceil_div(K, 64) - 5 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, 64); ++k_tile) {
+        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // filters.tile:8  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -1786,6 +1803,8 @@ __device__ __forceinline__ void dense_body(const CUtensorMap& a_map, const CUten
               c_col + 64, c_row);
         }
       }
+      if (warpgroup == 0 && ceil_div(K, 64) >= 5) named_barrier_arrive(kFirstTurn + warpgroup + 1,
+          256);
       if (ceil_div(K, 64) <= 2) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
             c_col + 64, c_row);
@@ -1904,6 +1923,7 @@ __device__ __forceinline__ void dense_body_2(const CUtensorMap& a_map, const CUt
   } else {
     // the consumers multiply what has landed
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -1925,13 +1945,16 @@ __device__ __forceinline__ void dense_body_2(const CUtensorMap& a_map, const CUt
         item += static_cast<int>(gridDim.x) / 2) {
       // filters.tile:7  for k in range(K by 64):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? ceil_div(K, 64) - 5 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, 64); ++k_tile) {
+        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // filters.tile:8  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -1960,6 +1983,8 @@ __device__ __forceinline__ void dense_body_2(const CUtensorMap& a_map, const CUt
               c_out[0] + 8, c_out[1] + 8);
         }
       }
+      if (warpgroup == 0 && ceil_div(K, 64) >= 5) named_barrier_arrive(kFirstTurn + warpgroup + 1,
+          256);
       if (ceil_div(K, 64) <= 2) {
         write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N,
             c_out[0] + 8, c_out[1] + 8);
@@ -2582,6 +2607,7 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
   } else {
     // the consumers multiply what has landed
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -2632,13 +2658,16 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
       }
 
       // filters.tile:20  for k in range(K by 64):
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? k_trips - 5 : -1;
       for (int k = 0; k < k_trips; ++k) {
+        if (k == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // filters.tile:22  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2666,6 +2695,7 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
               c_col + 64, c_row);
         }
       }
+      if (warpgroup == 0 && k_trips >= 5) named_barrier_arrive(kFirstTurn + warpgroup + 1, 256);
       if (k_trips <= 0) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col,
             c_row);
@@ -2804,6 +2834,7 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
   } else {
     // the consumers multiply what has landed
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -2854,13 +2885,16 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
       }
 
       // filters.tile:20  for k in range(K by 64):
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? k_trips - 5 : -1;
       for (int k = 0; k < k_trips; ++k) {
+        if (k == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // filters.tile:22  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2888,6 +2922,7 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
               c_out[0] + 8, c_out[1] + 8);
         }
       }
+      if (warpgroup == 0 && k_trips >= 5) named_barrier_arrive(kFirstTurn + warpgroup + 1, 256);
       if (k_trips <= 0) {
         write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0],
             c_out[1]);
@@ -3402,6 +3437,7 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
   } else {
     // the consumers multiply what has landed
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -3448,13 +3484,16 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
       }
 
       // filters.tile:36  for k in range(K by 64):
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? k_trips - 5 : -1;
       for (int k = 0; k < k_trips; ++k) {
+        if (k == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // filters.tile:38  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -3482,6 +3521,7 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
               c_col + 64, c_row);
         }
       }
+      if (warpgroup == 0 && k_trips >= 5) named_barrier_arrive(kFirstTurn + warpgroup + 1, 256);
       if (k_trips <= 0) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col,
             c_row);
@@ -3630,6 +3670,7 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
   } else {
     // the consumers multiply what has landed
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -3676,13 +3717,16 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
       }
 
       // filters.tile:36  for k in range(K by 64):
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? k_trips - 5 : -1;
       for (int k = 0; k < k_trips; ++k) {
+        if (k == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // filters.tile:38  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -3710,6 +3754,7 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
               c_out[0] + 8, c_out[1] + 8);
         }
       }
+      if (warpgroup == 0 && k_trips >= 5) named_barrier_arrive(kFirstTurn + warpgroup + 1, 256);
       if (k_trips <= 0) {
         write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0],
             c_out[1]);
