@@ -1945,6 +1945,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 384) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<32>();
     if (thread / 32 == 12 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -1982,6 +1983,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<160>();
     RingPlace<4> a_b_ring{0, 0};
     RingPlace<1> bias_ring{0, 0};
@@ -2147,6 +2149,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -2182,6 +2185,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
     RingPlace<1> bias_ring{0, 0};
@@ -2329,6 +2333,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -2364,6 +2369,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<6> a_b_ring{0, 0};
     RingPlace<1> bias_ring{0, 0};
@@ -2516,6 +2522,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -2558,6 +2565,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
@@ -2731,6 +2739,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_5(const CUtensorMap& a_map,
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -2765,6 +2774,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_5(const CUtensorMap& a_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
@@ -2937,6 +2947,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_6(const CUtensorMap& a_map,
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -2971,6 +2982,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_6(const CUtensorMap& a_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
