@@ -1300,7 +1300,7 @@ template <>
 }
 //@ end
 
-//@ primitive unfinite_outside needs PanelTile Vector load_vector unfinite_bits any_lane lane_id
+//@ primitive unfinite_outside needs PanelTile Vector load_vector unfinite_bits any_lane lane_id fence_async
 //@ includes <cstdint> <cstring>
 /// Whether a tile's rows that are not in [begin, end) have an infinity or a NaN. Each warp asks for
 /// itself, all with the same answer.
@@ -1321,7 +1321,8 @@ __device__ __forceinline__ bool unfinite_outside(PanelTile<T, kRows, kCols>& til
 #pragma unroll
     for (int i = 0; i < 4; ++i) found |= unfinite_bits<T>(words[i]);
   }
-  __syncwarp();  // one lane will say that the tile has been read
+  fence_async();  // no copy overwrites what is still being read
+  __syncwarp();   // one lane will say that the tile has been read
   return any_lane(found != 0);
 }
 //@ end
