@@ -101,7 +101,7 @@ def test_rings_leave_room_for_what_reductions_need(tmp_path: Path) -> None:
     ("file", "name", "busy"),
     [
         ("forms", "soft_cap", True),
-        ("forms", "biased", True),
+        ("forms", "biased", False),
         ("forms", "masked", False),
         ("unseen", "packed_soft_cap", False),  # some instances have few trips
     ],

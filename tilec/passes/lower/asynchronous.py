@@ -356,6 +356,8 @@ class Roles:
         fragment = k.Fragment(name, load.out.type.dtype, context.ordered((row, col)))
         if bits:
             fragment = k.Fragment(name, U32, (row,))
+        if not bits and site.home:
+            context.brought.add(load.out.id)
         blocks = row.layout.steps // 2
         tile = self.tile(site.operands[0])
         context.out += [

@@ -125,6 +125,8 @@ class Context:
     """what says which trips survive, and the walk of them, by the id of their number"""
     one_thread: bool = False
     """what is being emitted is done by one thread, not by whole warps"""
+    brought: set[int] = field(default_factory=set)
+    """tiles of numbers in registers that the producer brings in each trip of a loop, by the id of the value"""
     walks: dict[str, int] = field(default_factory=dict)
     """how many walks have read each held fragment of narrow data"""
 

@@ -35,6 +35,7 @@ from tilec.passes.lower.loops import Structure
 from tilec.passes.lower.merging import merges
 from tilec.passes.lower.names import Names, Spelling
 from tilec.passes.lower.near import hold_near
+from tilec.passes.lower.pinned import hold_pinned
 from tilec.passes.lower.products import lower_dot, products_of, stage_now, staged_loads
 from tilec.passes.lower.questions import (
     before_rounding,
@@ -359,8 +360,9 @@ class _Statements:
         if isinstance(op, t.Elementwise) and is_rare(op):
             subtract_rarely(context, op, coords, name)
             return
-        if hold_masked(context, op, coords, name) or hold_near(context, op, coords, name):
-            return
+        for hold in (hold_masked, hold_near, hold_pinned):
+            if hold(context, op, coords, name):
+                return
         hold_in(context, value, value, coords, name)
 
     # ---- stores
