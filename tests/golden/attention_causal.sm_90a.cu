@@ -1878,6 +1878,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
       barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
+      named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
       wgmma_fence();
       {
         const int row_first = warpgroup * 64;
@@ -1900,6 +1901,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       Vector<float, kWidthJ> s_3[kStepsI][kStepsJ];
       wgmma_wait<0>();
       settle(product);
+      named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
       if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
       k_ring.advance();
       if (T - S + i_tile * 128 - 127 >= 0) {
@@ -2200,12 +2202,12 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
         Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll
@@ -2522,12 +2524,12 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
         Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll
@@ -3147,6 +3149,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
       barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
+      named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
       wgmma_fence();
       {
         const int row_first = warpgroup * 64;
@@ -3169,6 +3172,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       Vector<float, kWidthJ> s_3[kStepsI][kStepsJ];
       wgmma_wait<0>();
       settle(product);
+      named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
       if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
       k_ring.advance();
       if (T - S + i_tile * 128 - 127 >= 0) {
@@ -3469,12 +3473,12 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
         Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll
@@ -3791,12 +3795,12 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
         Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll
