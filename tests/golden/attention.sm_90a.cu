@@ -1649,6 +1649,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
       barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
+      named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
       wgmma_fence();
       {
         const int row_first = warpgroup * 64;
@@ -1669,6 +1670,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       wgmma_wait<0>();
       settle(product);
+      named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
       if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
       k_ring.advance();
       if (T - 128 >= 0) {
@@ -1958,12 +1960,12 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll
@@ -2281,13 +2283,13 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         const int j_end = T - BN * j_tile - BN;
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll
@@ -2879,6 +2881,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
       barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
+      named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
       wgmma_fence();
       {
         const int row_first = warpgroup * 64;
@@ -2899,6 +2902,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       wgmma_wait<0>();
       settle(product);
+      named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
       if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
       k_ring.advance();
       if (T - 128 >= 0) {
@@ -3188,12 +3192,12 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll
@@ -3511,13 +3515,13 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         const int j_end = T - BN * j_tile - BN;
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll

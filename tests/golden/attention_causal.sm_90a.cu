@@ -1880,6 +1880,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
       barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
+      named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
       wgmma_fence();
       {
         const int row_first = warpgroup * 64;
@@ -1902,6 +1903,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       Vector<float, kWidthJ> s_3[kStepsI][kStepsJ];
       wgmma_wait<0>();
       settle(product);
+      named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
       if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
       k_ring.advance();
       if (T - S + i_tile * 128 - 127 >= 0) {
@@ -2202,12 +2204,12 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
         Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll
@@ -2524,12 +2526,12 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
         Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll
@@ -3151,6 +3153,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
       barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
+      named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
       wgmma_fence();
       {
         const int row_first = warpgroup * 64;
@@ -3173,6 +3176,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       Vector<float, kWidthJ> s_3[kStepsI][kStepsJ];
       wgmma_wait<0>();
       settle(product);
+      named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
       if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
       k_ring.advance();
       if (T - S + i_tile * 128 - 127 >= 0) {
@@ -3473,12 +3477,12 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
         Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll
@@ -3795,12 +3799,12 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
         Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll

@@ -32,6 +32,7 @@ from tilec.passes.lower.questions import costs_more_later
 from tilec.passes.lower.row_reads import read_rows
 from tilec.passes.lower.shares import RANK, SharedSums, splits
 from tilec.passes.lower.survivors import walked
+from tilec.passes.lower.turns import turn_of
 from tilec.passes.lower.warpgroup import first_row, start_product
 from tilec.passes.products import InRegisters, Staged
 from tilec.passes.uses import Definitions, all_ops, running_sum
@@ -410,10 +411,10 @@ class Roles:
         if turned and self.delayed is op:
             start_in_parts(self, op, target, ending)
             return target
-        first, last = self.turn(op)
+        turn = turn_of(self, op)
         if turned:
             left = load_whole(self, op)
-        if first:
+        if turn.takes:
             context.out.append(a.Turn("take", self.form.warpgroups, span=op.span))
         context.out.append(a.WarpgroupFence(span=op.span))
         continues = self.continues(op)
@@ -425,8 +426,10 @@ class Roles:
         releases = tuple(x for channel in ending for x in self.release(channel))
         if self.own is not None and self.own.last is op:
             releases += self.own.others(self)
+        if turn.passes == "done":
+            releases = (a.Turn("pass", self.form.warpgroups), *releases)
         context.out.append(a.WarpgroupCommit((target,), (left,) if left else (), releases))
-        if last:
+        if turn.passes == "started":
             context.out.append(a.Turn("pass", self.form.warpgroups))
         return target
 
@@ -435,18 +438,6 @@ class Roles:
         self.own = find_own_range(self, loop, name, trips)
         self.rotated |= self.own is not None and self.own.partial
         return self.own
-
-    def turn(self, op: t.Dot) -> tuple[bool, bool]:
-        """Whether a product is the first, and the last, of a loop with several between which other work is done: one warpgroup starts
-        all of them while the others do that work. All of them clear a tile's edges together, which no one may wait for in a turn."""
-        around = self.context.definitions.loops[op.out.id]
-        if self.form.warpgroups < 2 or not around or not isinstance(around[-1], t.For):
-            return False, False
-        dots = [x for x in around[-1].body.ops if isinstance(x, t.Dot)]
-        if len(dots) < 2 or any(operand_edges.meets(self, dot) for dot in dots[1:]):
-            return False, False
-        self.turns.add(id(around[-1]))
-        return op is dots[0], op is dots[-1]
 
     def _delay(self, op: t.Dot, ending: list[Channel]) -> None:
         """Wait for the product of the trip before, and release its slots."""
