@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -23,6 +24,7 @@ from tilec.emulator.library import HostKernel, Mode, Schedule
 from tilec.emulator.machine import EmulatedModule, Emulator
 from tilec.emulator.text import PRELUDE, cluster_of, kernel_texts, product_text
 from tilec.ir import asynchronous as a
+from tilec.passes import copies
 from tilec.reference.inputs import make_inputs
 from tilec.runtime.arguments import CallSizes, bind_sizes, check_call
 from tilec.runtime.clauses import find_kernel
@@ -134,7 +136,8 @@ def _compile(program: Program, stem: str, folder: Path, tally: Tally, arch: str)
         path = folder / f"{name}.tile"
         path.write_text(program.text(name, candidate), encoding="utf-8")
         try:
-            file = compile_file(str(path), archs=(arch,))
+            with _tables_pay():
+                file = compile_file(str(path), archs=(arch,))
         except TileError as error:
             code = error.diagnostics[0].code
             tally.refused[code] = tally.refused.get(code, 0) + 1
@@ -148,6 +151,16 @@ def _compile(program: Program, stem: str, folder: Path, tally: Tally, arch: str)
             continue
         found.append(_Compiled(program, candidate, file, path, arch))
     return found
+
+
+@contextmanager
+def _tables_pay() -> Iterator[None]:
+    """Tables of blocks are made however little there is to skip."""
+    kept, copies.TABLE_SHARE = copies.TABLE_SHARE, 1e6
+    try:
+        yield
+    finally:
+        copies.TABLE_SHARE = kept
 
 
 def _build(
@@ -317,9 +330,15 @@ def against_scalars(case: Case, bounds: Bounds) -> str | None:
 
 
 def inputs(kernel: CompiledKernel, sizes: CallSizes, seed: int, *, special: bool) -> dict[str, Any]:
-    """Arguments, one of three times with a tensor of large elements; `special`: infinities, NaN, negative zeros and the extremes of integers among them."""
+    """Arguments, masks among them that are false on whole blocks, one of three times with a tensor of large elements; `special`: infinities, NaN,
+    negative zeros and the extremes of integers among them."""
     arrays = make_inputs(kernel.program, sizes.numbers, dict(sizes.scalars), seed)
     generator = np.random.Generator(np.random.PCG64([seed, 77]))
+    for array in arrays.values():
+        if array.dtype == np.bool_ and array.ndim:
+            # a mask that is false on whole blocks
+            first = generator.integers(0, array.shape[-1] + 1)
+            array[..., first : first + generator.integers(0, array.shape[-1] + 1)] = False
     if not special:
         wide = [t.name for t in kernel.program.tensors if t.dtype.is_float and t.dtype.bits > 8]
         loud = [name for name in wide if name in arrays]

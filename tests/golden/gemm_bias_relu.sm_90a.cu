@@ -1945,6 +1945,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 384) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<32>();
     if (thread / 32 == 12 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -1982,6 +1983,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<160>();
     RingPlace<4> a_b_ring{0, 0};
     RingPlace<1> bias_ring{0, 0};
@@ -2146,6 +2148,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -2181,6 +2184,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
     RingPlace<1> bias_ring{0, 0};
@@ -2327,6 +2331,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -2362,6 +2367,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<6> a_b_ring{0, 0};
     RingPlace<1> bias_ring{0, 0};
@@ -2513,6 +2519,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -2555,6 +2562,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
@@ -2727,6 +2735,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_5(const CUtensorMap& a_map,
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -2761,6 +2770,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_5(const CUtensorMap& a_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
@@ -2933,6 +2943,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_6(const CUtensorMap& a_map,
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -2967,6 +2978,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_6(const CUtensorMap& a_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};

@@ -224,33 +224,54 @@ def plan_tables(program: t.Program, tables: Skipping, target: Target) -> Copies 
     asked = [copy for copy in tables.copies if isinstance(copy, BlockTable)]
     others = tuple(copy for copy in tables.copies if not isinstance(copy, BlockTable))
     copied = _priced(program, tables.before, others, dots, target) if others else None
-    work = _work(tables.before, dots, facts, True)
-    if work is None and (copied is not None or not others):
-        # as often as memory says that there is something to do
-        return Copies(tables.copies, Sym.of(0), Sym.of(0))
-    if work is None or (others and copied is None):
+    if others and copied is None:
         return None
-    trips, macs = work
+    work = _work(tables.before, dots, facts, True)
+    macs = min(map(_multiply_adds, dots))
     trip = TABLE_SHARE * macs / (rates.tensor[bits] * rates.warpgroup_share)
     """clocks that tables may take for each"""
-    cost = Sym.of(0)
+    blocks: list[float] = []
     for table in asked:
         issued = table.operations / (rates.fma * TABLE_ISSUE)
         read = table.read_bits / 8 / (memory * MEMORY_SHARE)
-        block = max(issued, read) * table.scanned
-        launch = ceil(launch_clocks(target.arch) / block)
-        if block > trip and not _shared(table, tables.before):
+        blocks.append(max(issued, read) * table.scanned)
+        if blocks[-1] > trip and _shares(table, tables.before).constant == 1:
             return None
+    if work is None:
+        # how many trips there are memory says, but not in how many instances a block is asked about
+        shares = sym_min(facts.numeric(_shares(table, tables.before)) for table in asked)
+        needed = ceil(len(asked) * max(blocks) / trip)
+        most = facts.upper_bound(shares)
+        known = most is None or needed <= most
+        return Copies(tables.copies, Sym.of(needed), shares) if known else None
+    cost = Sym.of(0)
+    for table, block in zip(asked, blocks, strict=True):
+        launch = ceil(launch_clocks(target.arch) / block)
         cost = cost + (table.elements + launch) * ceil(block * 16) // max(1, int(trip * 16))
     if copied is not None:
         # both have to pay
         cost = sym_max([cost, copied.cost])
-    return Copies(tables.copies, cost, trips)
+    return Copies(tables.copies, cost, work[0])
 
 
-def _shared(table: BlockTable, nest: t.Nest) -> bool:
-    """Whether a block of a table is asked about by several instances."""
-    return any(Sym.of(axis.index) not in table.entry for axis in nest.grid)
+def _shares(table: BlockTable, nest: t.Nest) -> Sym:
+    """In how many instances a trip asks about a block of a table."""
+    found = Sym.of(1)
+    for axis in nest.grid:
+        entry = next((x for x in table.entry if axis.index in x.variables), None)
+        if entry is None:
+            found = found * axis.trips
+        elif entry != Sym.of(axis.index):
+            (atom,) = entry.terms[0][0]
+            assert not isinstance(atom, Var)
+            found = found * atom.args[1]
+    return found
+
+
+def _multiply_adds(dot: t.Dot) -> int:
+    """Of one product."""
+    axes = (*dot.out.type.axes, dot.a.type.axes[-1])
+    return prod(axis.capacity or 1 for axis in axes)
 
 
 def _priced(
@@ -312,8 +333,7 @@ def _work(
         trips = facts.numeric(trips)
         if any(var.kind != "dim" for var in trips.variables):
             return None
-        axes = (*dot.out.type.axes, dot.a.type.axes[-1])
-        counted.append((trips, prod(axis.capacity or 1 for axis in axes)))
+        counted.append((trips, _multiply_adds(dot)))
     if not counted:
         return None
     least = min(macs for _, macs in counted)
