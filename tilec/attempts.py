@@ -127,21 +127,32 @@ def even_attempts(program: Program, arch: str, candidate: Candidate) -> list[Att
 
 
 def beside_warpgroups(
-    again: Callable[[Sequence[int]], tuple[Program, Candidate] | None], arch: str, smaller: int
+    again: Callable[[Sequence[int]], tuple[Program, Candidate] | None],
+    opened: Callable[[Sequence[int]], tuple[Program, Candidate] | None],
+    arch: str,
+    smaller: int,
 ) -> tuple[Program, Candidate] | None:
     """The program of the variants beside products of warpgroups: with the first tile sizes of warps that have room, else the first. `again`
-    gives the program with other tile sizes."""
+    gives the program with other `auto` tile sizes, `opened` with other tile sizes whether they are given or not: where those that are
+    given suit warpgroups alone, the variants beside them have others."""
     first: tuple[Program, Candidate] | None = None
-    for attempt in warp_attempts(smaller):
-        if attempt.chained:
-            continue  # what is beside warpgroups is for addresses that no copy of 16 bytes takes
-        found = again(attempt.tiles)
-        if found is None:
-            continue
-        first = first or found
-        if slots_of_warps(found[0], arch, found[1]) > 1:
-            return found
-    return first
+    fitting: tuple[Program, Candidate] | None = None
+    for other in (again, opened):
+        for attempt in warp_attempts(smaller):
+            if attempt.chained:
+                continue  # what is beside warpgroups is for addresses that no copy of 16 bytes takes
+            found = other(attempt.tiles)
+            if found is None:
+                continue
+            room = slots_of_warps(found[0], arch, found[1])
+            if room > 1:
+                return found
+            first = first or found
+            if room:
+                fitting = fitting or found
+        if fitting is not None:
+            break
+    return fitting or first
 
 
 def suits_warpgroups(

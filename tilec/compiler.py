@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from tilec.attempts import has_products, tiles_are_open
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.lazy_dataclass import dataclass
+from tilec.source.codes.compiling import TOO_LARGE
 from tilec.source.diagnostics import Diagnostic, Sink, TileError, fail
 from tilec.targets.table import DEFAULT_ARCH, TARGETS, WARP_TILES
 
@@ -27,9 +28,6 @@ Observer = Callable[[str, str, str, object], None]
 """Called with a kernel's name, an architecture, a pass' name and its result: a `Program`, a `Kernel`, or what a pass decides."""
 
 Stop = Literal["ast", "tile-ir", "kernel-ir", "cu"]
-
-TOO_LARGE = frozenset({"E0601", "E0603"})
-"""What a kernel with smaller tiles may be free of: too many registers, too much shared memory."""
 
 KERNELS_A_PROCESS = 4
 """A process is worth while for so many kernels: making one and passing its results takes as long as compiling one or two."""
@@ -428,12 +426,13 @@ def _text(result: object) -> str:
 
 
 def _guard(arch: str, archs: Sequence[str]) -> str:
-    """The preprocessor condition under which the code of one of several architectures has a body."""
-    if len(archs) == 1:
-        return ""
+    """The preprocessor condition under which the code of an architecture has a body, beside that of others or of what its own features
+    are missing in: nvcc -arch=sm_90a makes code for compute_90 too."""
     own = TARGETS[arch]
     if arch.endswith("a"):
         return f"defined(__CUDA_ARCH_FEAT_SM{own.compute}_ALL)"
+    if len(archs) == 1:
+        return ""
     newer = [TARGETS[a].macro for a in archs if TARGETS[a].compute > own.compute]
     upper = f" && __CUDA_ARCH__ < {min(newer)}" if newer else ""
     return f"__CUDA_ARCH__ >= {own.macro}{upper}"

@@ -44,9 +44,14 @@ class Trials:
     outcomes: tuple[Outcome, ...] = ()
 
     def tried(
-        self, tiles: Sequence[int], chosen: Mapping[str, int] | None, sink: Sink
+        self,
+        tiles: Sequence[int],
+        chosen: Mapping[str, int] | None,
+        sink: Sink,
+        opened: bool = False,
     ) -> tuple[Program | None, Candidate | None]:
-        """The kernel with some `auto` tile sizes, `chosen` going before `tiles`; without a candidate or a program where `sink` says why."""
+        """The kernel with some `auto` tile sizes, `chosen` going before `tiles`, all tile sizes being `auto` where they are `opened`; without a
+        candidate or a program where `sink` says why."""
         from tilec.analysis.analyse import analyse
         from tilec.plan.parameters import make_candidate
 
@@ -58,10 +63,12 @@ class Trials:
             elsewhere=self.elsewhere,
             product_tiles=tiles,
             chosen=chosen,
+            opened=opened,
         )
         if candidate is None:
             return None, None
-        candidate = candidate.with_choice(self.choice)
+        kept = {n: v for n, v in self.choice.items() if not (opened and n in candidate.tiles)}
+        candidate = candidate.with_choice(kept)
         program = analyse(self.files, self.item, self.files.main, candidate, sink)
         if program is not None and self.outcomes:
             from tilec.passes.unswitch import assuming
@@ -74,6 +81,11 @@ class Trials:
     ) -> tuple[Program, Candidate] | None:
         """The same, None where there is none."""
         program, candidate = self.tried(tiles, chosen, Sink())
+        return None if program is None or candidate is None else (program, candidate)
+
+    def opened(self, tiles: Sequence[int]) -> tuple[Program, Candidate] | None:
+        """The same whatever tile sizes are given."""
+        program, candidate = self.tried(tiles, None, Sink(), opened=True)
         return None if program is None or candidate is None else (program, candidate)
 
 
@@ -122,8 +134,13 @@ def plan_kernel(trials: Trials, arch: str, smaller: int) -> Planned:
     else:
         if shallow is not None:
             program, candidate, trial = shallow
-    if not suited or program is None or candidate is None or trial.errors:
+    if program is None or candidate is None or trial.errors:
         return Planned(candidate, program, trial)
+    if not suited:
+        beside = None
+        if not trials.outcomes and _needs_others_beside(program, candidate, arch):
+            beside = beside_warpgroups(trials.opened, trials.opened, arch, smaller)
+        return Planned(candidate, program, trial, beside)
     general = None
     tilings: list[tuple[Program, Candidate] | None] = []
     again = trials.again
@@ -137,7 +154,7 @@ def plan_kernel(trials: Trials, arch: str, smaller: int) -> Planned:
     else:
         # a version has none: what is beside versions takes all outcomes
         if not trials.outcomes:
-            general = beside_warpgroups(again, arch, smaller)
+            general = beside_warpgroups(again, trials.opened, arch, smaller)
         if general is not None and general[1].values == candidate.values:
             general = None
         tilings = [again(x.tiles, x.chosen) for x in even_attempts(program, arch, candidate)]
@@ -147,6 +164,15 @@ def plan_kernel(trials: Trials, arch: str, smaller: int) -> Planned:
         tilings = [next((x for x in wide if x and suits_warpgroups(x[0], arch, x[1])), None)]
     by_size = tuple(x for x in tilings if x and x[1].values != candidate.values)
     return Planned(candidate, program, trial, general, by_size)
+
+
+def _needs_others_beside(program: Program, candidate: Candidate, arch: str) -> bool:
+    """Whether tile sizes that are given suit the target's products of warpgroups and no products of warps."""
+    if tiles_are_open(candidate) or not has_products(program):
+        return False
+    if "wgmma" not in TARGETS[arch].features or slots_of_warps(program, arch, candidate):
+        return False
+    return any(suits_warpgroups(program, arch, candidate, apart=x) for x in (False, True))
 
 
 def versions(trials: Trials, planned: Planned, arch: str, smaller: int) -> tuple[Version, ...]:

@@ -21,6 +21,13 @@
 }
 //@ end
 
+//@ primitive host_ceil_div includes <cstdint>
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+//@ end
+
 //@ primitive host_min_of includes <cstdint>
 /// The smaller of two sizes.
 [[maybe_unused]] inline int64_t host_min_of(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -67,6 +67,7 @@ CASES: list[tuple[str, str, str]] = [
     ("E0224", body("t = atomic_add(r[i], y[i])"), "statement"),
     ("E0302", body("o[i, j] = x[i]"), "[N, M]"),
     ("E0302", body("r[i] = y[i][:, :]"), "indexed with 2"),
+    ("E0302", "kernel k[B = 8](x: f32[N, N], s: f32[N, N]) -> c: f32[N, N]:\n    for i, j in parallel(N by B, N by B):\n        c[i, j] = x[i, j] * s[i, j // 32][:, None]\n", "`require 32 % B == 0`"),
     ("E0303", "kernel k(a: f32[N, M]) -> c: f32[N]:\n    for i in parallel(N):\n        c[i] = sum(a[i, :])\n", "`M`"),
     ("E0304", body("o[i, j] = x[i, j].to(bf16) + x[i, j].to(f16)"), "`bf16` and `f16`"),
     ("E0304", body("r[i] = y[i] + n[i]"), "`f32` and `i32`"),
@@ -129,6 +130,55 @@ def test_one_mistake_is_one_message(code: str, text: str, part: str) -> None:
     assert program is None or code in ("E0223",)
 
 
+HABITS: list[tuple[str, str, str]] = [
+    # what somebody writes who knows NumPy, PyTorch or CUDA, its code, and what to write instead
+    (body("o[i, j] = np.exp(x[i, j])"), "E0201", "write `exp(…)`, without a module"),
+    (body("o[i, j] = x[i, j] - np.inf"), "E0201", "write `inf`, without a module"),
+    (body("o[i, j] = x[i, j] * math.pi"), "E0201", "`const PI"),
+    (body("o[i, j] = x[i, j] * tl.foo"), "E0201", "stand alone, without a module"),
+    (body("r[i] = y[i][np.newaxis, :]"), "E0201", "a new axis is `None`"),
+    (body("t = y[i][newaxis, :]"), "E0201", "a new axis is `None`"),
+    (body("o[i, j] = relu(x[i, j])"), "E0201", "`max(x, 0.0)`"),
+    (body("r[i] = y[i] + arange(32)"), "E0201", "`span(0, 64)`"),
+    (body("r[i] = y[i] / len(y)"), "E0201", "sizes have names"),
+    (body("r[i] = y[i] * float(n[0])"), "E0201", "`.to(f32)`"),
+    (body("r[i] = y[threadIdx.x]"), "E0201", "no threads"),
+    (body("syncthreads()\nr[i] = y[i]"), "E0201", "no barriers"),
+    (body("t = std.softmax(x[i, j])"), "E0201", "`import std.softmax`"),
+    (body("t = zeros(f32, i) if D == 3 else ones(f32, i)"), "E0201", "`full(f32, 1.0, i, j)`"),
+    (body("o[i, j] = x[i, j].exp()"), "E0209", "write `exp(x)`"),
+    (body("r[i] = x[i, j].sum(1)"), "E0209", "write `sum(x)`"),
+    (body("r[i] = n[i].astype(f32)"), "E0209", "`.to(f32)`"),
+    (body("o[i, j] = x[i, j].transpose()"), "E0209", "`.T` swaps"),
+    (body("x = x[i, j]\no[i, j] = x"), "E0203", "another name"),
+    (body("o[i, j] = x[i]"), "E0302", "`x[i, :]`"),
+    (body("o[i, j] = zeros(i8, i, 16) @ zeros(bf16, 16, j)"), "E0304", "the integer with `.to(bf16)`"),
+    (body("r[i] = y[i] @ y[i]"), "E0306", "`sum(a * b)`"),
+    (body("r[i] = dot(y[0], y[i])"), "E0306", "by `*`"),
+    (body("r[i] = y[i] @ x[i, j]"), "E0306", "`x[None, :] @ b`"),
+    (body("r[i] = sum(x[i, j], dim=1)"), "E0208", "`axis = n`"),
+    (body("r[i] = sum(x[i, j], axis=1, keepdims=true)"), "E0208", "`sum(x, axis = 1)[:, None]`"),
+    (body("r[i] = sum(x[i, j], axis=1, dtype=f32)"), "E0208", "`sum(x.to(f32))`"),
+    (body("r[i] = topk(y[i], 2, n=1)"), "E0208", "its keywords are `axis`, `k`"),
+    (body("r[i] = exp(y[i], axis=1)"), "E0208", "no keywords"),
+    (body("r[i] = y[i].reshape(-1)"), "E0317", "write every extent"),
+    (body("r[y[i] > 0.0] = 1.0"), "E0314", "`where(c, a, b)`"),
+    ('kernel k[T = "bf16"](a: f32[N]) -> c: f32[N]:\n    for i in parallel(N):\n        c[i] = a[i]\n', "E0215", "without quotes"),
+    ("kernel k[B = x](a: f32[N]) -> c: f32[N]:\n    for i in parallel(N):\n        c[i] = a[i]\n", "E0215", "defaults are"),
+    ("kernel k[B = 8.0](a: f32[N]) -> c: f32[N]:\n    for i in parallel(N by B):\n        c[i] = a[i]\n", "E0215", "`B = 64`"),
+    (body("o[i, j] = x[i, j]").rstrip() + "\n    check r == mean(x)\n", "E0201", "`sum(x) / C`"),
+    (body("o[i, j] = x[i, j]").rstrip() + "\n    check r == np.exp(y)\n", "E0201", "without a module"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "code", "helped"), HABITS, ids=[h[2] for h in HABITS])
+def test_habits_of_other_languages(text: str, code: str, helped: str) -> None:
+    _, _, diagnostics = outcome(text)
+    errors = [d for d in diagnostics if d.level == "error"]
+    assert [d.code for d in errors] == [code], "\n".join(d.render() for d in errors)
+    assert helped in " ".join(errors[0].helps)
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [
@@ -151,8 +201,32 @@ def test_unused_output_is_a_warning() -> None:
     assert "`r`" in diagnostics[0].message
 
 
+@pytest.mark.parametrize(
+    ("statements", "axes"),
+    [
+        ("r[i] = sum(x[i, j], axis=1)", "`j`"),
+        ("r[0] = sum(x[i, j])", "`i` and `j`"),
+        ("t = 0.0\nfor k in range(3):\n    t = t + sum(x[i, j])\nr[0] = t", "`i` and `j`"),
+        ("t = 0.0\nif n[0] > 0:\n    t = sum(x[0, j])\nr[i] = t", "`j`"),
+        ("k = n[0]\nr[k] = sum(x[i, j])", "`i` and `j`"),
+        ("r[i] = y[i]", ""),  # the same from each `j`
+        ("if j.start == 0:\n    r[i] = sum(x[i, j], axis=1)", ""),
+        ("if n[j.start] > 0:\n    r[i] = sum(x[i, j], axis=1)", ""),
+        ("r[n[i] + 0 * n[0]] = x[i, 0]", ""),  # a scatter is the program's own business
+        ("for k in range(j.start : j.stop):\n    r[k] = sum(x[:, k]) if D == 3 else 0.0", ""),
+        ("atomic_add(r[i], sum(x[i, j], axis=1))", ""),
+    ],
+)
+def test_elements_that_several_instances_store(statements: str, axes: str) -> None:
+    _, _, diagnostics = outcome(body("o[i, j] = x[i, j]\n" + statements))
+    assert [d.code for d in diagnostics if d.level == "error"] == []
+    said = [d.message for d in diagnostics if d.code == "W0202"]
+    assert len(said) == bool(axes)
+    assert not axes or said[0].startswith(f"instances of different {axes} store")
+
+
 def test_every_code_has_a_case() -> None:
-    covered = {c[0] for c in CASES} | {"E0751", "E0752", "W0201"}
+    covered = {c[0] for c in CASES} | {"E0751", "E0752", "W0201", "W0202"}
     assert set(CODES) == covered
 
 
@@ -172,3 +246,21 @@ def test_all_mistakes_of_a_kernel_in_one_go() -> None:
     )
     codes = [d.code for d in outcome(text)[2]]
     assert codes == ["E0302", "E0201", "E0201", "E0310"]
+
+
+def test_a_mistake_in_the_library_is_shown_at_the_call() -> None:
+    text = "import std.softmax\n" + body("state = softmax.begin(i, 6.5)")
+    (found,) = outcome(text)[2]
+    assert found.span is not None
+    assert (found.code, found.span.text) == ("E0321", "softmax.begin(i, 6.5)")
+    (inside,) = found.secondary
+    assert inside.span.source.name == "std/softmax.tile"
+    assert inside.span.text == "zeros(f32, i, D)"
+
+
+def test_a_mistake_in_a_function_names_the_call_too() -> None:
+    text = "fn f(a):\n    return a + q\n" + body("o[i, j] = f(x[i, j])\nr[i] = f(y[i])")
+    (found,) = outcome(text)[2]
+    assert found.span is not None
+    assert found.span.text == "q"
+    assert [(s.span.text, s.text) for s in found.secondary] == [("f(x[i, j])", "expanded here")]

@@ -166,6 +166,21 @@ def test_command_lines_that_are_wrong(tilec, folder, arguments, status, code) ->
     assert sorted(os.listdir(folder)) == before
 
 
+@pytest.mark.parametrize(
+    ("arguments", "helped"),
+    [
+        (("compil", "a.tile"), "did you mean `tilec compile`?"),
+        (("frobnicate",), "`tilec --help` lists"),
+        (("compile", "a.tile", "--arch", "sm90"), "did you mean `sm_90`?"),
+        (("compile", "a.tile", "--arch", "compute_90a"), "did you mean `sm_90a`?"),
+        (("compile", "a.tile", "--arch", "sm_42"), "known are sm_75"),
+        (("run", "a.tile", "--device", "reference", "-s", "N=1e6"), "`-s N=10**6`"),
+    ],
+)
+def test_what_a_command_line_should_say_instead(tilec, folder, arguments, helped) -> None:
+    assert helped in tilec(*arguments)[2].split("help: ")[1]
+
+
 def test_errors_of_the_program_leave_the_output_alone(tilec, folder) -> None:
     (folder / "bad.tile").write_text(
         "kernel f(x: f32[N]) -> y: f32[N]:\n    for i in parallel(N by 4):\n        y[i] = z[i]\n"

@@ -97,3 +97,31 @@ def test_norms_of_rows_have_nests_of_their_own(tmp_path: Path) -> None:
     program = Program(path, arch="sm_80")
     ran = program.run({"B": 1, "H": 2, "S": 70, "C": 1}, orders=(("late", 0),))
     assert len(ran.launched) == 3
+
+
+WEIGHTS = """
+kernel narrow[BM = 64, BN = 64, BK = 64](a: bf16[M, K], w: i8[N, K], s: f32[N, K // 64]) -> c: f32[M, N]:
+    require K % 64 == 0
+    for i, j in parallel(M by BM, N by BN):
+        acc = zeros(f32, i, j)
+        for k in range(START by BK):
+            acc += a[i, k] @ (w[j, k].to(f32) * s[j, k.start // 64][:, None]).to(bf16).T
+        c[i, j] = acc
+"""
+
+
+def test_tiles_are_computed_ahead_once_and_not_by_each_instance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rates, "LAUNCH_MICROSECONDS", 0.0)
+    path = tmp_path / "narrow.tile"
+    path.write_text(WEIGHTS.replace("START", "K"), encoding="utf-8")
+    program = Program(path)
+    ahead = ("narrow_kernel_ahead", "narrow_kernel_computed")
+    assert program.run({"M": 150, "N": 72, "K": 128}, orders=(("late", 0),)).launched == ahead
+
+
+@pytest.mark.parametrize("trips", ["K // 2 : K", "min(K, i.stop)"])
+def test_tiles_that_other_trips_count_are_not(trips: str, tmp_path: Path) -> None:
+    source = Source(WEIGHTS.replace("START", trips), tmp_path)
+    assert computed.ahead(source.program, source.nest) is None

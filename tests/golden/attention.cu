@@ -851,6 +851,11 @@ __device__ __forceinline__ void accumulate_product(Vector<T, 2>& top, Vector<T, 
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// Whether a size of about `estimate` does not fit; then `end` is the nearer end of int64_t. A
 /// double near 2^63 is off by less than 2^12, and the margin here is 2^51.
 [[maybe_unused]] inline bool host_saturated(double estimate, int64_t* end) {
@@ -1038,19 +1043,20 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   const int q_row_end = S - BM * i_tile;
 
   // attention.tile:7  qi  = q[b, h, i, :]
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 8, 0), q_at
-          + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 8, 0),
+          q_at + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
+  const int k_row_end = T;
 
   // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
   const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128;
@@ -1060,19 +1066,19 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
     #pragma unroll
     for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
       const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-      cp_async_partial<16>(shared.k_tiles[2].beyond(k_row_lane, k_col_at, k_row_step * 8, 0), k_at_
-          + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < T ? 16 : 0);
+      cp_async_partial<16>(shared.k_tiles[2].beyond(k_row_lane, k_col_at, k_row_step * 8, 0),
+          k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
 
   // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
   if (0 < ceil_div(T, BN) - 1) {
-    const int k_row_end = T - BN;
+    const int k_row_end_2 = T - BN;
 
     // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-    const bf16_t* const k_at__2 = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-        * 128;
+    const bf16_t* const k_at__2 = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+        + int64_t{BN} * 128;
     #pragma unroll
     for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
       const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -1080,11 +1086,10 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
         const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
         cp_async_partial<16>(shared.k_tiles[0].beyond(k_row_lane, k_col_at, k_row_step * 8, 0),
-            k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+            k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end_2 ? 16 : 0);
       }
     }
   }
-  const int v_row_end = T;
 
   // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
   const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128;
@@ -1094,8 +1099,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
     #pragma unroll
     for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
       const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 8, 0), v_at
-          + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 8, 0),
+          v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -1103,7 +1108,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
   for (int stage = 1; stage < 2; ++stage) {
     if (stage < ceil_div(T, BN) - 1) {
-      const int k_row_end = T - BN * stage - BN;
+      const int k_row_end_2 = T - BN * stage - BN;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at__2 = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
@@ -1115,19 +1120,19 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
           const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
           cp_async_partial<16>(shared.k_tiles[stage].beyond(k_row_lane, k_col_at, k_row_step * 8,
-              0), k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16
-              : 0);
+              0), k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128,
+              k_row_at < k_row_end_2 ? 16 : 0);
         }
       }
     }
 
     // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
     if (stage < ceil_div(T, BN)) {
-      const int v_row_end_2 = T - BN * stage;
+      const int v_row_end = T - BN * stage;
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-      const bf16_t* const v_at_2 = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * stage * 128;
+      const bf16_t* const v_at_2 = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * stage * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -1135,8 +1140,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[stage].beyond(v_row_lane, v_col_at, v_row_step * 8,
-              0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end_2 ? 16
-              : 0);
+              0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128,
+              v_row_at < v_row_end ? 16 : 0);
         }
       }
     }
@@ -1187,8 +1192,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
-              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt],
+              product[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -1457,8 +1463,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -1489,8 +1496,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 0, 0);
@@ -1700,8 +1707,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 0, 16);
@@ -2228,8 +2235,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           for (int mt = 0; mt < 2; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -2264,8 +2272,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 0, 0);
@@ -2475,8 +2483,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 3], 0, 16);
@@ -2967,7 +2975,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
     // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
     if (j_tile_next < ceil_div(T, BN) - 1) {
-      const int k_row_end = T - BN * j_tile_next - BN;
+      const int k_row_end_2 = T - BN * j_tile_next - BN;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at__2 = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
@@ -2980,18 +2988,18 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
           cp_async_partial<16>(shared.k_tiles[j_tile_next % 3].beyond(k_row_lane, k_col_at,
               k_row_step * 8, 0), k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128,
-              k_row_at < k_row_end ? 16 : 0);
+              k_row_at < k_row_end_2 ? 16 : 0);
         }
       }
     }
 
     // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
     if (j_tile_next < ceil_div(T, BN)) {
-      const int v_row_end_2 = T - BN * j_tile_next;
+      const int v_row_end = T - BN * j_tile_next;
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-      const bf16_t* const v_at_2 = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
+      const bf16_t* const v_at_2 = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * j_tile_next * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -3000,7 +3008,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[j_tile_next % 3].beyond(v_row_lane, v_col_at,
               v_row_step * 8, 0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128,
-              v_row_at < v_row_end_2 ? 16 : 0);
+              v_row_at < v_row_end ? 16 : 0);
         }
       }
     }
@@ -3028,8 +3036,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
     OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 2; ++mt) {
-      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-          * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+          carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
     }
     load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(T, BN) - 1, 0) % 3], 0, 0);
 
@@ -3042,20 +3050,20 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 2; ++mt) {
-            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8], carried[2 * mt
-                + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1], carried[2 * mt
-                + 1][(k_next * 16) / 8 + 1]);
+            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8],
+                carried[2 * mt + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1],
+                carried[2 * mt + 1][(k_next * 16) / 8 + 1]);
           }
         }
-        load_b_transposed(b_operand[(step + 1) % 2], shared.v_tiles[max_of(ceil_div(T, BN) - 1,
-            0) % 3], nt_next * 8, k_next * 16);
+        load_b_transposed(b_operand[(step + 1) % 2],
+            shared.v_tiles[max_of(ceil_div(T, BN) - 1, 0) % 3], nt_next * 8, k_next * 16);
       }
       #pragma unroll
       for (int mt = 0; mt < 2; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(acc_2[2 * mt][nt_first + nt], acc_2[2 * mt + 1][nt_first
-              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(acc_2[2 * mt][nt_first + nt],
+              acc_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
         }
       }
     }
@@ -3074,8 +3082,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   }
 
   // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   Vector<bf16_t, kWidthT6> o_out[kStepsI][kStepsT6];
   float by_scale[kStepsI];
   #pragma unroll
@@ -3107,8 +3115,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
     for (int t6_line_step = 0; t6_line_step < kStepsT6Line; ++t6_line_step) {
       const int t6_line_at = t6_line_first + t6_line_step * 32;
       const Vector<bf16_t, kWidthT6Line> o_line = gather_quad(o_out[i_step][4 * t6_line_step],
-          o_out[i_step][4 * t6_line_step + 1], o_out[i_step][4 * t6_line_step + 2], o_out[i_step][4
-          * t6_line_step + 3]);
+          o_out[i_step][4 * t6_line_step + 1], o_out[i_step][4 * t6_line_step + 2],
+          o_out[i_step][4 * t6_line_step + 3]);
       if (i_at < q_row_end) {
         store_whole(o_at + int64_t{i_at} * 128 + t6_line_at, o_line);
       }
@@ -3179,8 +3187,8 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   // attention.tile:7  qi  = q[b, h, i, :]
   __syncthreads();  // q_tile is read before it is written again
   const int q_row_end = S - BM * i_tile;
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
@@ -3226,8 +3234,8 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       const int k_row_end = T - BN * stage;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * stage * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * stage * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -3243,8 +3251,8 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       }
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * stage * 128;
+      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * stage * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -3419,8 +3427,8 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 3], 0, k_at);
 
@@ -3610,8 +3618,8 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 3], 0, k_at);
 
@@ -3643,8 +3651,8 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       const int k_row_end = T - BN * j_tile_next;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * j_tile_next * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -3660,8 +3668,8 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       }
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
+      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * j_tile_next * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -3680,8 +3688,8 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   }
 
   // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3767,9 +3775,9 @@ extern "C" cudaError_t attention(const void* q, const void* k, const void* v, vo
   if (!(scale > 0.0)) {
     return attention_sentence.refuse("requires scale > 0.0", {{"scale", scale}});
   }
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 2147483647) {
-    return attention_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"B", B},
-        {"H", H}, {"S", S}});
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 2147483647) {
+    return attention_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"B", B}, {"H", H}, {"S", S}});
   }
   const host_Argument arguments[] = {
     {"q", q, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
@@ -3780,17 +3788,18 @@ extern "C" cudaError_t attention(const void* q, const void* k, const void* v, vo
   };
   cudaError_t status = host_check_arguments(arguments, &attention_sentence);
   if (status != cudaSuccess) return status;
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
         && host_is_aligned(o, 16)) {
-      status = host_launch(attention_kernel, {host_times(int64_t{B} * H, (int64_t{S} + 127) / 128),
+      // BM = 128, BN = 32
+      status = host_launch(attention_kernel, {host_times(int64_t{B} * H, host_ceil_div(S, 128)),
           128, 81920}, stream, static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
           static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), lse, B, H, S, T, scale);
     } else {
-      status = host_launch(attention_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 81920}, stream, static_cast<const bf16_t*>(q),
-          static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o),
-          lse, B, H, S, T, scale);
+      // BM = 128, BN = 32: any addresses
+      status = host_launch(attention_kernel_any, {host_times(int64_t{B} * H, host_ceil_div(S, 128)),
+          256, 81920}, stream, static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
+          static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), lse, B, H, S, T, scale);
     }
   }
   return status;

@@ -1262,6 +1262,11 @@ __device__ __forceinline__ void wgmma_m64n128k16_bf16_registers(
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// Whether a size of about `estimate` does not fit; then `end` is the nearer end of int64_t. A
 /// double near 2^63 is off by less than 2^12, and the margin here is 2^51.
 [[maybe_unused]] inline bool host_saturated(double estimate, int64_t* end) {
@@ -1503,8 +1508,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
   constexpr int kStepsJ = 16;
   constexpr int kWidthJ = 2;
   constexpr int kStepsJChain = 4;
-  constexpr int kStepsT6 = 16;
-  constexpr int kWidthT6 = 2;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsI = 2;
   struct Shared {
     PanelTile<bf16_t, 128, 128> q_tiles[2];
@@ -1701,8 +1706,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             max_tile_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                ? tile[i_step][j_step][j_sub] : OpMax<float>::combine(
-                max_tile_chains[i_step][j_chain_step], tile[i_step][j_step][j_sub]);
+                ? tile[i_step][j_step][j_sub]
+                : OpMax<float>::combine(max_tile_chains[i_step][j_chain_step],
+                tile[i_step][j_step][j_sub]);
           }
         }
       }
@@ -1852,8 +1858,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step] : sum_p[i_step]
-              + sum_p_chains[i_step][j_chain_step];
+          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step]
+              : sum_p[i_step] + sum_p_chains[i_step][j_chain_step];
         }
       }
 
@@ -1887,14 +1893,14 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-      Vector<float, kWidthT6> acc[kStepsI][kStepsT6];
+      Vector<float, kWidthT2> acc[kStepsI][kStepsT2];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[i_step][t6_step][t6_sub] = 0.0f * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
           }
         }
       }
@@ -1942,8 +1948,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int mt = 0; mt < 1; ++mt) {
               OperandA a_operand;
-              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8], carried[2
-                  * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
+              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8],
+                  carried[2 * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
               wgmma_m64n128k16_bf16_registers<1>(acc[2 * mt], acc[2 * mt + 1], a_operand,
                   mn_major_descriptor(shared.v_tiles[v_ring.slot], k_at, 0), true);
             }
@@ -2208,10 +2214,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
-            for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+            for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
-              for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-                acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha_2[i_step];
+              for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -2265,8 +2271,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int mt = 0; mt < 1; ++mt) {
               OperandA a_operand;
-              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8], carried[2
-                  * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
+              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8],
+                  carried[2 * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
               wgmma_m64n128k16_bf16_registers<1>(acc[2 * mt], acc[2 * mt + 1], a_operand,
                   mn_major_descriptor(shared.v_tiles[v_ring.slot], k_at, 0), true);
             }
@@ -2535,10 +2541,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
-            for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+            for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
-              for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-                acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha_2[i_step];
+              for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -2563,14 +2569,14 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       renew(i_first);
       if (lane_id() == 0) barrier_arrive(shared.q_free[q_ring.slot]);
       q_ring.advance();
-      Vector<float, kWidthT6> acc_2[kStepsI][kStepsT6];
+      Vector<float, kWidthT2> acc_2[kStepsI][kStepsT2];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc_2[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc_2[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub];
           }
         }
       }
@@ -2582,8 +2588,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             OperandA a_operand;
-            pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8], carried[2
-                * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
+            pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8],
+                carried[2 * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
             wgmma_m64n128k16_bf16_registers<1>(acc_2[2 * mt], acc_2[2 * mt + 1], a_operand,
                 mn_major_descriptor(shared.v_tiles[v_ring.slot], k_at, 0), true);
           }
@@ -2603,7 +2609,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       const int o_at1 = h;
       const int o_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
       const int o_col = 0;
-      Vector<bf16_t, kWidthT6> o_out[kStepsI][kStepsT6];
+      Vector<bf16_t, kWidthT2> o_out[kStepsI][kStepsT2];
       float by_scale[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2638,27 +2644,27 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t6_step = 0; t6_step < 8; ++t6_step) {
-            Vector<float, kWidthT6> o_out_wide;
+          for (int t2_step = 0; t2_step < 8; ++t2_step) {
+            Vector<float, kWidthT2> o_out_wide;
             #pragma unroll
-            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-              o_out_wide[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_scale[i_step]
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              o_out_wide[t2_sub] = acc_2[i_step][t2_step][t2_sub] * by_scale[i_step]
                   * by_reciprocal[i_step];
             }
-            o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
+            o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
           }
         }
       } else {
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t6_step = 0; t6_step < 8; ++t6_step) {
-            Vector<float, kWidthT6> o_out_wide;
+          for (int t2_step = 0; t2_step < 8; ++t2_step) {
+            Vector<float, kWidthT2> o_out_wide;
             #pragma unroll
-            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-              o_out_wide[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_reciprocal[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              o_out_wide[t2_sub] = acc_2[i_step][t2_step][t2_sub] * by_reciprocal[i_step];
             }
-            o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
+            o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
           }
         }
       }
@@ -2667,27 +2673,27 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t6_step = 8; t6_step < 16; ++t6_step) {
-            Vector<float, kWidthT6> o_out_wide;
+          for (int t2_step = 8; t2_step < 16; ++t2_step) {
+            Vector<float, kWidthT2> o_out_wide;
             #pragma unroll
-            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-              o_out_wide[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_scale[i_step]
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              o_out_wide[t2_sub] = acc_2[i_step][t2_step][t2_sub] * by_scale[i_step]
                   * by_reciprocal[i_step];
             }
-            o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
+            o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
           }
         }
       } else {
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t6_step = 8; t6_step < 16; ++t6_step) {
-            Vector<float, kWidthT6> o_out_wide;
+          for (int t2_step = 8; t2_step < 16; ++t2_step) {
+            Vector<float, kWidthT2> o_out_wide;
             #pragma unroll
-            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-              o_out_wide[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_reciprocal[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              o_out_wide[t2_sub] = acc_2[i_step][t2_step][t2_sub] * by_reciprocal[i_step];
             }
-            o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
+            o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
           }
         }
       }
@@ -2730,8 +2736,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
   constexpr int kStepsJ = 16;
   constexpr int kWidthJ = 2;
   constexpr int kStepsJChain = 4;
-  constexpr int kStepsT6 = 16;
-  constexpr int kWidthT6 = 2;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsI = 2;
   struct Shared {
     PanelTile<bf16_t, 128, 128> q_tiles[2];
@@ -2747,7 +2753,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
   Shared& shared = dynamic_shared_aligned<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
   int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
-  int t6_first = thread % 4 * 2;
+  int t2_first = thread % 4 * 2;
   const int j_first = thread % 4 * 2;
   if (thread == 0) {
     for (int slot = 0; slot < 2; ++slot) {
@@ -2928,8 +2934,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             max_tile_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                ? tile[i_step][j_step][j_sub] : OpMax<float>::combine(
-                max_tile_chains[i_step][j_chain_step], tile[i_step][j_step][j_sub]);
+                ? tile[i_step][j_step][j_sub]
+                : OpMax<float>::combine(max_tile_chains[i_step][j_chain_step],
+                tile[i_step][j_step][j_sub]);
           }
         }
       }
@@ -3079,8 +3086,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step] : sum_p[i_step]
-              + sum_p_chains[i_step][j_chain_step];
+          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step]
+              : sum_p[i_step] + sum_p_chains[i_step][j_chain_step];
         }
       }
 
@@ -3114,14 +3121,14 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       }
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-      Vector<float, kWidthT6> acc[kStepsI][kStepsT6];
+      Vector<float, kWidthT2> acc[kStepsI][kStepsT2];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[i_step][t6_step][t6_sub] = 0.0f * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
           }
         }
       }
@@ -3169,8 +3176,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int mt = 0; mt < 1; ++mt) {
               OperandA a_operand;
-              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8], carried[2
-                  * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
+              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8],
+                  carried[2 * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
               wgmma_m64n128k16_bf16_registers<1>(acc[2 * mt], acc[2 * mt + 1], a_operand,
                   mn_major_descriptor(shared.v_tiles[v_ring.slot], k_at, 0), true);
             }
@@ -3435,10 +3442,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
-            for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+            for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
-              for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-                acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha_2[i_step];
+              for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -3492,8 +3499,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int mt = 0; mt < 1; ++mt) {
               OperandA a_operand;
-              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8], carried[2
-                  * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
+              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8],
+                  carried[2 * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
               wgmma_m64n128k16_bf16_registers<1>(acc[2 * mt], acc[2 * mt + 1], a_operand,
                   mn_major_descriptor(shared.v_tiles[v_ring.slot], k_at, 0), true);
             }
@@ -3762,10 +3769,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
-            for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+            for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
-              for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-                acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha_2[i_step];
+              for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -3788,17 +3795,17 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
       }
       renew(i_first);
-      renew(t6_first);
+      renew(t2_first);
       if (lane_id() == 0) barrier_arrive(shared.q_free[q_ring.slot]);
       q_ring.advance();
-      Vector<float, kWidthT6> acc_2[kStepsI][kStepsT6];
+      Vector<float, kWidthT2> acc_2[kStepsI][kStepsT2];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc_2[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc_2[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub];
           }
         }
       }
@@ -3810,8 +3817,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             OperandA a_operand;
-            pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8], carried[2
-                * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
+            pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8],
+                carried[2 * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
             wgmma_m64n128k16_bf16_registers<1>(acc_2[2 * mt], acc_2[2 * mt + 1], a_operand,
                 mn_major_descriptor(shared.v_tiles[v_ring.slot], k_at, 0), true);
           }
@@ -3828,8 +3835,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       const int i_end = S - BM * i_tile;
 
       // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
-      bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-          * i_tile * 128;
+      bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BM} * i_tile * 128;
       float by_scale[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3858,16 +3865,16 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-          const int t6_at = t6_first + t6_step * 8;
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+          const int t2_at = t2_first + t2_step * 8;
           if (i_at < i_end) {
-            Vector<float, kWidthT6> o_out;
+            Vector<float, kWidthT2> o_out;
             #pragma unroll
-            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-              o_out[t6_sub] = acc_2[i_step][t6_step][t6_sub] * by_scale[i_step]
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              o_out[t2_sub] = acc_2[i_step][t2_step][t2_sub] * by_scale[i_step]
                   * by_reciprocal[i_step];
             }
-            store_single(o_at + int64_t{i_at} * 128 + t6_at, convert_vector<bf16_t>(o_out));
+            store_single(o_at + int64_t{i_at} * 128 + t2_at, convert_vector<bf16_t>(o_out));
           }
         }
       }
@@ -3900,8 +3907,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT6 = 16;
-  constexpr int kWidthT6 = 2;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -3924,7 +3931,7 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t6_first = thread % 4 * 2;
+  const int t2_first = thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -3938,8 +3945,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   // attention.tile:7  qi  = q[b, h, i, :]
   __syncthreads();  // q_tile is read before it is written again
   const int q_row_end = S - BM * i_tile;
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
@@ -3963,14 +3970,14 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     l[i_step] = 0.0f;
   }
-  Vector<float, kWidthT6> acc[kStepsI][kStepsT6];
+  Vector<float, kWidthT2> acc[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        acc[i_step][t6_step][t6_sub] = 0.0f;
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        acc[i_step][t2_step][t2_sub] = 0.0f;
       }
     }
   }
@@ -3985,8 +3992,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       const int k_row_end = T - BN * stage;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * stage * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * stage * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -4002,8 +4009,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       }
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * stage * 128;
+      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * stage * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -4151,10 +4158,10 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -4178,8 +4185,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 3], 0, k_at);
 
@@ -4340,10 +4347,10 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -4369,8 +4376,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 3], 0, k_at);
 
@@ -4402,8 +4409,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       const int k_row_end = T - BN * j_tile_next;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * j_tile_next * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -4419,8 +4426,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       }
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
+      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * j_tile_next * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -4439,8 +4446,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   }
 
   // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -4455,15 +4462,15 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-      const int t6_at = t6_first + t6_step * 8;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      const int t2_at = t2_first + t2_step * 8;
       if (i_at < q_row_end) {
-        Vector<float, kWidthT6> o_out;
+        Vector<float, kWidthT2> o_out;
         #pragma unroll
-        for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-          o_out[t6_sub] = acc[i_step][t6_step][t6_sub] * by_scale[i_step] * by_reciprocal[i_step];
+        for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+          o_out[t2_sub] = acc[i_step][t2_step][t2_sub] * by_scale[i_step] * by_reciprocal[i_step];
         }
-        store_single(o_at + int64_t{i_at} * 128 + t6_at, convert_vector<bf16_t>(o_out));
+        store_single(o_at + int64_t{i_at} * 128 + t2_at, convert_vector<bf16_t>(o_out));
       }
     }
   }
@@ -4484,21 +4491,33 @@ attention_kernel(const __grid_constant__ CUtensorMap q_map,
     const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
     const __grid_constant__ CUtensorMap o_map, float* __restrict__ lse, int B, int H, int S, int T,
     float scale) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   attention_body(q_map, k_map, v_map, o_map, lse, B, H, S, T, scale);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
 attention_kernel_any_out(const __grid_constant__ CUtensorMap q_map,
     const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
     bf16_t* __restrict__ o, float* __restrict__ lse, int B, int H, int S, int T, float scale) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   attention_body_2(q_map, k_map, v_map, o, lse, B, H, S, T, scale);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 attention_kernel_any(const bf16_t* __restrict__ q, const bf16_t* __restrict__ k,
     const bf16_t* __restrict__ v, bf16_t* __restrict__ o, float* __restrict__ lse, int B, int H,
     int S, int T, float scale) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   attention_body_3(q, k, v, o, lse, B, H, S, T, scale);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 // kernel end
@@ -4534,9 +4553,9 @@ extern "C" cudaError_t attention(const void* q, const void* k, const void* v, vo
   if (!(scale > 0.0)) {
     return attention_sentence.refuse("requires scale > 0.0", {{"scale", scale}});
   }
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 2147483647) {
-    return attention_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"B", B},
-        {"H", H}, {"S", S}});
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 2147483647) {
+    return attention_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"B", B}, {"H", H}, {"S", S}});
   }
   const host_Argument arguments[] = {
     {"q", q, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
@@ -4547,63 +4566,73 @@ extern "C" cudaError_t attention(const void* q, const void* k, const void* v, vo
   };
   cudaError_t status = host_check_arguments(arguments, &attention_sentence);
   if (status != cudaSuccess) return status;
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
-        && host_is_aligned(o, 16) && B >= 1 && H >= 1 && S >= 1 && T >= 1 && host_times(int64_t{H}
-        * S, 256) <= 1099511627775 && host_times(int64_t{H} * T, 256) <= 1099511627775) {
-      int64_t ctas = host_times(int64_t{B} * H, (int64_t{S} + 127) / 128);
+        && host_is_aligned(o, 16) && B >= 1 && H >= 1 && S >= 1 && T >= 1
+        && host_times(int64_t{H} * S, 256) <= 1099511627775
+        && host_times(int64_t{H} * T, 256) <= 1099511627775) {
+      // BM = 128, BN = 128
+      int64_t ctas = host_times(int64_t{B} * H, host_ceil_div(S, 128));
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       CUtensorMap q_map{};
       status = host_tensor_map(&q_map, "q", {q, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, S, H, B}, {256, int64_t{S} * 256,
-          host_times(int64_t{H} * S, 256)}, {64, 128, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, S, H, B},
+          {256, int64_t{S} * 256, host_times(int64_t{H} * S, 256)}, {64, 128, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap k_map{};
       status = host_tensor_map(&k_map, "k", {k, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B}, {256, int64_t{T} * 256,
-          host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B},
+          {256, int64_t{T} * 256, host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap v_map{};
       status = host_tensor_map(&v_map, "v", {v, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B}, {256, int64_t{T} * 256,
-          host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B},
+          {256, int64_t{T} * 256, host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap o_map{};
       status = host_tensor_map(&o_map, "o", {o, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, S, H, B}, {256, int64_t{S} * 256,
-          host_times(int64_t{H} * S, 256)}, {64, 16, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, S, H, B},
+          {256, int64_t{S} * 256, host_times(int64_t{H} * S, 256)}, {64, 16, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch(attention_kernel, {ctas, 384, 231424}, stream, q_map, k_map, v_map,
           o_map, lse, B, H, S, T, scale);
     } else if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16) && B >= 1
         && H >= 1 && S >= 1 && T >= 1 && host_times(int64_t{H} * S, 256) <= 1099511627775
         && host_times(int64_t{H} * T, 256) <= 1099511627775) {
-      int64_t ctas = host_times(int64_t{B} * H, (int64_t{S} + 127) / 128);
+      // BM = 128, BN = 128: a result whose rows begin anywhere
+      int64_t ctas = host_times(int64_t{B} * H, host_ceil_div(S, 128));
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       CUtensorMap q_map{};
       status = host_tensor_map(&q_map, "q", {q, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, S, H, B}, {256, int64_t{S} * 256,
-          host_times(int64_t{H} * S, 256)}, {64, 128, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, S, H, B},
+          {256, int64_t{S} * 256, host_times(int64_t{H} * S, 256)}, {64, 128, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap k_map{};
       status = host_tensor_map(&k_map, "k", {k, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B}, {256, int64_t{T} * 256,
-          host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B},
+          {256, int64_t{T} * 256, host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap v_map{};
       status = host_tensor_map(&v_map, "v", {v, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B}, {256, int64_t{T} * 256,
-          host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B},
+          {256, int64_t{T} * 256, host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch(attention_kernel_any_out, {ctas, 384, 198656}, stream, q_map, k_map,
           v_map, static_cast<bf16_t*>(o), lse, B, H, S, T, scale);
     } else {
-      status = host_launch(attention_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 229376}, stream, static_cast<const bf16_t*>(q),
-          static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o),
-          lse, B, H, S, T, scale);
+      // BM = 128, BN = 128: any addresses
+      status = host_launch(attention_kernel_any, {host_times(int64_t{B} * H, host_ceil_div(S, 128)),
+          256, 229376}, stream, static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
+          static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), lse, B, H, S, T, scale);
     }
   }
   return status;

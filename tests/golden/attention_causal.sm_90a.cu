@@ -1485,6 +1485,11 @@ __device__ __forceinline__ void wgmma_m64n128k16_bf16_registers(
   return q - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// Whether a size of about `estimate` does not fit; then `end` is the nearer end of int64_t. A
 /// double near 2^63 is off by less than 2^12, and the margin here is 2^51.
 [[maybe_unused]] inline bool host_saturated(double estimate, int64_t* end) {
@@ -1733,8 +1738,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
   constexpr int kStepsJ = 16;
   constexpr int kWidthJ = 2;
   constexpr int kStepsJChain = 4;
-  constexpr int kStepsT8 = 16;
-  constexpr int kWidthT8 = 2;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsI = 2;
   struct Shared {
     PanelTile<bf16_t, 128, 128> q_tiles[2];
@@ -1772,8 +1777,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
     for (int slot = 0; slot < 2; ++slot) {
       barrier_init(shared.v_free[slot], 8);
     }
-    store_shares(shared.i_tile_shares, uneven_shares(static_cast<int>(gridDim.x), ceil_div(S, BM), B
-        * H));
+    store_shares(shared.i_tile_shares, uneven_shares(static_cast<int>(gridDim.x), ceil_div(S, BM),
+        B * H));
     barrier_init_fence();
   }
   __syncthreads();  // the barriers are ready
@@ -1815,8 +1820,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         k_ring.advance();
 
         // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-        for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile - S + T + BM, T),
-            BN) - 1; ++j_tile) {
+        for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) - 1;
+            ++j_tile) {
           // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
           barrier_wait(shared.k_free[k_ring.slot], k_ring.parity);
           barrier_arrive_expect(shared.k_full[k_ring.slot], 32768);
@@ -1937,8 +1942,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             max_s_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                ? s_3[i_step][j_step][j_sub] : OpMax<float>::combine(
-                max_s_chains[i_step][j_chain_step], s_3[i_step][j_step][j_sub]);
+                ? s_3[i_step][j_step][j_sub]
+                : OpMax<float>::combine(max_s_chains[i_step][j_chain_step],
+                s_3[i_step][j_step][j_sub]);
           }
         }
       }
@@ -2088,8 +2094,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step] : sum_p[i_step]
-              + sum_p_chains[i_step][j_chain_step];
+          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step]
+              : sum_p[i_step] + sum_p_chains[i_step][j_chain_step];
         }
       }
 
@@ -2123,14 +2129,14 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-      Vector<float, kWidthT8> acc[kStepsI][kStepsT8];
+      Vector<float, kWidthT2> acc[kStepsI][kStepsT2];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            acc[i_step][t8_step][t8_sub] = 0.0f * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
           }
         }
       }
@@ -2146,14 +2152,15 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       const int j_tile_own = BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) > 0
-          || BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) + min_of(BM * i_tile - S
-          + T + BM, T) < 128 ? ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) - 1 : S - BM
-          * i_tile <= warpgroup * 64 ? 0 : max_of(min_of(ceil_div(min_of(T - S + warpgroup * 64
-          + i_tile * 128 + 64, T), BN) - 1, ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) - 1),
-          0);
-      const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(BM * i_tile - S + T + BM, T),
-          BN) - 1, floor_div(min_of(T - S + i_tile * 128 + 128, T), 128) - 1), i_tile
-          + floor_div(T - S + warpgroup * 64 - 255, 128) + 1);
+          || BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN)
+          + min_of(BM * i_tile - S + T + BM, T) < 128
+          ? ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) - 1
+          : S - BM * i_tile <= warpgroup * 64 ? 0 : max_of(min_of(ceil_div(min_of(T - S
+          + warpgroup * 64 + i_tile * 128 + 64, T), BN) - 1,
+          ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) - 1), 0);
+      const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(BM * i_tile - S + T + BM, T), BN)
+          - 1, floor_div(min_of(T - S + i_tile * 128 + 128, T), 128) - 1),
+          i_tile + floor_div(T - S + warpgroup * 64 - 255, 128) + 1);
       const int j_tile_whole_own = min_of(j_tile_whole_end, j_tile_own);
       for (int j_tile = 0; j_tile < j_tile_whole_own; ++j_tile) {
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -2185,8 +2192,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int mt = 0; mt < 1; ++mt) {
               OperandA a_operand;
-              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8], carried[2
-                  * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
+              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8],
+                  carried[2 * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
               wgmma_m64n128k16_bf16_registers<1>(acc[2 * mt], acc[2 * mt + 1], a_operand,
                   mn_major_descriptor(shared.v_tiles[v_ring.slot], k_at, 0), true);
             }
@@ -2265,8 +2272,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
-                    max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
+                    ? s_4[i_step][j_step][j_sub]
+                    : OpMax<float>::combine(max_s_2_chains[i_step][j_chain_step],
+                    s_4[i_step][j_step][j_sub]);
               }
             }
           }
@@ -2449,10 +2457,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
-            for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+            for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
-              for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-                acc[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub] * alpha_2[i_step];
+              for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -2506,8 +2514,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int mt = 0; mt < 1; ++mt) {
               OperandA a_operand;
-              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8], carried[2
-                  * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
+              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8],
+                  carried[2 * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
               wgmma_m64n128k16_bf16_registers<1>(acc[2 * mt], acc[2 * mt + 1], a_operand,
                   mn_major_descriptor(shared.v_tiles[v_ring.slot], k_at, 0), true);
             }
@@ -2531,9 +2539,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              const float s_5 = BM * i_tile - BN * j_tile - S + T
-                  + i_at - j_first - BN >= j_el - j_first ? product_2[i_step][j_step][j_sub]
-                  : -INFINITY;
+              const float s_5 = BM * i_tile - BN * j_tile - S + T + i_at - j_first - BN
+                  >= j_el - j_first ? product_2[i_step][j_step][j_sub] : -INFINITY;
               s_4[i_step][j_step][j_sub] = s_5;
             }
           }
@@ -2592,8 +2599,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
-                    max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
+                    ? s_4[i_step][j_step][j_sub]
+                    : OpMax<float>::combine(max_s_2_chains[i_step][j_chain_step],
+                    s_4[i_step][j_step][j_sub]);
               }
             }
           }
@@ -2776,10 +2784,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
-            for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+            for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
-              for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-                acc[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub] * alpha_2[i_step];
+              for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -2804,28 +2812,30 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       renew(i_first);
       if (lane_id() == 0) barrier_arrive(shared.q_free[q_ring.slot]);
       q_ring.advance();
-      Vector<float, kWidthT8> acc_2[kStepsI][kStepsT8];
+      Vector<float, kWidthT2> acc_2[kStepsI][kStepsT2];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            acc_2[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc_2[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub];
           }
         }
       }
       barrier_wait(shared.v_full[v_ring.slot], v_ring.parity);
-      if (BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) > 0 || BN - BN
-          * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) + min_of(BM * i_tile - S + T + BM,
-          T) < 128) {
-        if (__builtin_expect(unfinite_outside(shared.v_tiles[v_ring.slot], BN - BN
-            * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN), BN - BN * ceil_div(min_of(BM
-            * i_tile - S + T + BM, T), BN) + min_of(BM * i_tile - S + T + BM, T)), 0)) {
+      if (BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) > 0
+          || BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN)
+          + min_of(BM * i_tile - S + T + BM, T) < 128) {
+        if (__builtin_expect(unfinite_outside(shared.v_tiles[v_ring.slot],
+            BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN),
+            BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN)
+            + min_of(BM * i_tile - S + T + BM, T)), 0)) {
           named_barrier_sync(2, 256);  // all warps have found that
-          clear_outside<256, 0>(shared.v_tiles[v_ring.slot], BN - BN * ceil_div(min_of(BM
-              * i_tile - S + T + BM, T), BN), BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM,
-              T), BN) + min_of(BM * i_tile - S + T + BM, T), thread);
+          clear_outside<256, 0>(shared.v_tiles[v_ring.slot],
+              BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN),
+              BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN)
+              + min_of(BM * i_tile - S + T + BM, T), thread);
           fence_async();
           named_barrier_sync(2, 256);  // the tile's edges are zero before a product reads them
         }
@@ -2837,8 +2847,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             OperandA a_operand;
-            pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8], carried[2
-                * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
+            pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8],
+                carried[2 * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
             wgmma_m64n128k16_bf16_registers<1>(acc_2[2 * mt], acc_2[2 * mt + 1], a_operand,
                 mn_major_descriptor(shared.v_tiles[v_ring.slot], k_at, 0), true);
           }
@@ -2866,7 +2876,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       const int o_at1 = h;
       const int o_row = BM * i_tile + (thread % 128 / 32) * 16 + (thread / 128) * 64;
       const int o_col = 0;
-      Vector<bf16_t, kWidthT8> o_out[kStepsI][kStepsT8];
+      Vector<bf16_t, kWidthT2> o_out[kStepsI][kStepsT2];
       float by_scale[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2886,8 +2896,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       settle(acc_2);
       if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
       v_ring.advance();
-      for (int j_tile = j_tile_own; j_tile < ceil_div(min_of(BM * i_tile - S + T + BM, T),
-          BN) - 1; ++j_tile) {
+      for (int j_tile = j_tile_own; j_tile < ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) - 1;
+          ++j_tile) {
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
         named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
@@ -2902,28 +2912,28 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t8_step = 0; t8_step < 8; ++t8_step) {
-            Vector<float, kWidthT8> o_out_wide;
+          for (int t2_step = 0; t2_step < 8; ++t2_step) {
+            Vector<float, kWidthT2> o_out_wide;
             #pragma unroll
-            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-              o_out_wide[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t2_step][t2_sub] : 0.0f;
+              o_out_wide[t2_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
             }
-            o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+            o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
           }
         }
       } else {
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t8_step = 0; t8_step < 8; ++t8_step) {
-            Vector<float, kWidthT8> o_out_wide;
+          for (int t2_step = 0; t2_step < 8; ++t2_step) {
+            Vector<float, kWidthT2> o_out_wide;
             #pragma unroll
-            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-              o_out_wide[t8_sub] = acc_3 * by_reciprocal[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t2_step][t2_sub] : 0.0f;
+              o_out_wide[t2_sub] = acc_3 * by_reciprocal[i_step];
             }
-            o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+            o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
           }
         }
       }
@@ -2932,28 +2942,28 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t8_step = 8; t8_step < 16; ++t8_step) {
-            Vector<float, kWidthT8> o_out_wide;
+          for (int t2_step = 8; t2_step < 16; ++t2_step) {
+            Vector<float, kWidthT2> o_out_wide;
             #pragma unroll
-            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-              o_out_wide[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t2_step][t2_sub] : 0.0f;
+              o_out_wide[t2_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
             }
-            o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+            o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
           }
         }
       } else {
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t8_step = 8; t8_step < 16; ++t8_step) {
-            Vector<float, kWidthT8> o_out_wide;
+          for (int t2_step = 8; t2_step < 16; ++t2_step) {
+            Vector<float, kWidthT2> o_out_wide;
             #pragma unroll
-            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-              o_out_wide[t8_sub] = acc_3 * by_reciprocal[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t2_step][t2_sub] : 0.0f;
+              o_out_wide[t2_sub] = acc_3 * by_reciprocal[i_step];
             }
-            o_out[i_step][t8_step] = convert_vector<bf16_t>(o_out_wide);
+            o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
           }
         }
       }
@@ -2997,8 +3007,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
   constexpr int kStepsJ = 16;
   constexpr int kWidthJ = 2;
   constexpr int kStepsJChain = 4;
-  constexpr int kStepsT8 = 16;
-  constexpr int kWidthT8 = 2;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsI = 2;
   struct Shared {
     PanelTile<bf16_t, 128, 128> q_tiles[2];
@@ -3015,7 +3025,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
   Shared& shared = dynamic_shared_aligned<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
   int i_first = thread / 128 % 2 * 64 + thread / 32 % 4 * 16 + thread / 4 % 8;
-  int t8_first = thread % 4 * 2;
+  int t2_first = thread % 4 * 2;
   const int j_first = thread % 4 * 2;
   if (thread == 0) {
     for (int slot = 0; slot < 2; ++slot) {
@@ -3036,8 +3046,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
     for (int slot = 0; slot < 2; ++slot) {
       barrier_init(shared.v_free[slot], 8);
     }
-    store_shares(shared.i_tile_shares, uneven_shares(static_cast<int>(gridDim.x), ceil_div(S, BM), B
-        * H));
+    store_shares(shared.i_tile_shares, uneven_shares(static_cast<int>(gridDim.x), ceil_div(S, BM),
+        B * H));
     barrier_init_fence();
   }
   __syncthreads();  // the barriers are ready
@@ -3079,8 +3089,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         k_ring.advance();
 
         // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-        for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile - S + T + BM, T),
-            BN) - 1; ++j_tile) {
+        for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) - 1;
+            ++j_tile) {
           // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
           barrier_wait(shared.k_free[k_ring.slot], k_ring.parity);
           barrier_arrive_expect(shared.k_full[k_ring.slot], 32768);
@@ -3201,8 +3211,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             max_s_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                ? s_3[i_step][j_step][j_sub] : OpMax<float>::combine(
-                max_s_chains[i_step][j_chain_step], s_3[i_step][j_step][j_sub]);
+                ? s_3[i_step][j_step][j_sub]
+                : OpMax<float>::combine(max_s_chains[i_step][j_chain_step],
+                s_3[i_step][j_step][j_sub]);
           }
         }
       }
@@ -3352,8 +3363,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step] : sum_p[i_step]
-              + sum_p_chains[i_step][j_chain_step];
+          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step]
+              : sum_p[i_step] + sum_p_chains[i_step][j_chain_step];
         }
       }
 
@@ -3387,14 +3398,14 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       }
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-      Vector<float, kWidthT8> acc[kStepsI][kStepsT8];
+      Vector<float, kWidthT2> acc[kStepsI][kStepsT2];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            acc[i_step][t8_step][t8_sub] = 0.0f * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
           }
         }
       }
@@ -3410,14 +3421,15 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       const int j_tile_own = BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) > 0
-          || BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) + min_of(BM * i_tile - S
-          + T + BM, T) < 128 ? ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) - 1 : S - BM
-          * i_tile <= warpgroup * 64 ? 0 : max_of(min_of(ceil_div(min_of(T - S + warpgroup * 64
-          + i_tile * 128 + 64, T), BN) - 1, ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) - 1),
-          0);
-      const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(BM * i_tile - S + T + BM, T),
-          BN) - 1, floor_div(min_of(T - S + i_tile * 128 + 128, T), 128) - 1), i_tile
-          + floor_div(T - S + warpgroup * 64 - 255, 128) + 1);
+          || BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN)
+          + min_of(BM * i_tile - S + T + BM, T) < 128
+          ? ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) - 1
+          : S - BM * i_tile <= warpgroup * 64 ? 0 : max_of(min_of(ceil_div(min_of(T - S
+          + warpgroup * 64 + i_tile * 128 + 64, T), BN) - 1,
+          ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) - 1), 0);
+      const int j_tile_whole_end = min_of(min_of(ceil_div(min_of(BM * i_tile - S + T + BM, T), BN)
+          - 1, floor_div(min_of(T - S + i_tile * 128 + 128, T), 128) - 1),
+          i_tile + floor_div(T - S + warpgroup * 64 - 255, 128) + 1);
       const int j_tile_whole_own = min_of(j_tile_whole_end, j_tile_own);
       for (int j_tile = 0; j_tile < j_tile_whole_own; ++j_tile) {
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
@@ -3449,8 +3461,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int mt = 0; mt < 1; ++mt) {
               OperandA a_operand;
-              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8], carried[2
-                  * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
+              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8],
+                  carried[2 * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
               wgmma_m64n128k16_bf16_registers<1>(acc[2 * mt], acc[2 * mt + 1], a_operand,
                   mn_major_descriptor(shared.v_tiles[v_ring.slot], k_at, 0), true);
             }
@@ -3529,8 +3541,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
-                    max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
+                    ? s_4[i_step][j_step][j_sub]
+                    : OpMax<float>::combine(max_s_2_chains[i_step][j_chain_step],
+                    s_4[i_step][j_step][j_sub]);
               }
             }
           }
@@ -3713,10 +3726,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
-            for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+            for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
-              for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-                acc[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub] * alpha_2[i_step];
+              for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -3770,8 +3783,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int mt = 0; mt < 1; ++mt) {
               OperandA a_operand;
-              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8], carried[2
-                  * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
+              pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8],
+                  carried[2 * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
               wgmma_m64n128k16_bf16_registers<1>(acc[2 * mt], acc[2 * mt + 1], a_operand,
                   mn_major_descriptor(shared.v_tiles[v_ring.slot], k_at, 0), true);
             }
@@ -3795,9 +3808,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              const float s_5 = BM * i_tile - BN * j_tile - S + T
-                  + i_at - j_first - BN >= j_el - j_first ? product_2[i_step][j_step][j_sub]
-                  : -INFINITY;
+              const float s_5 = BM * i_tile - BN * j_tile - S + T + i_at - j_first - BN
+                  >= j_el - j_first ? product_2[i_step][j_step][j_sub] : -INFINITY;
               s_4[i_step][j_step][j_sub] = s_5;
             }
           }
@@ -3856,8 +3868,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 max_s_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? s_4[i_step][j_step][j_sub] : OpMax<float>::combine(
-                    max_s_2_chains[i_step][j_chain_step], s_4[i_step][j_step][j_sub]);
+                    ? s_4[i_step][j_step][j_sub]
+                    : OpMax<float>::combine(max_s_2_chains[i_step][j_chain_step],
+                    s_4[i_step][j_step][j_sub]);
               }
             }
           }
@@ -4040,10 +4053,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
-            for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+            for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
-              for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-                acc[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub] * alpha_2[i_step];
+              for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -4066,31 +4079,33 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
       }
       renew(i_first);
-      renew(t8_first);
+      renew(t2_first);
       if (lane_id() == 0) barrier_arrive(shared.q_free[q_ring.slot]);
       q_ring.advance();
-      Vector<float, kWidthT8> acc_2[kStepsI][kStepsT8];
+      Vector<float, kWidthT2> acc_2[kStepsI][kStepsT2];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            acc_2[i_step][t8_step][t8_sub] = acc[i_step][t8_step][t8_sub];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc_2[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub];
           }
         }
       }
       barrier_wait(shared.v_full[v_ring.slot], v_ring.parity);
-      if (BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) > 0 || BN - BN
-          * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) + min_of(BM * i_tile - S + T + BM,
-          T) < 128) {
-        if (__builtin_expect(unfinite_outside(shared.v_tiles[v_ring.slot], BN - BN
-            * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN), BN - BN * ceil_div(min_of(BM
-            * i_tile - S + T + BM, T), BN) + min_of(BM * i_tile - S + T + BM, T)), 0)) {
+      if (BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) > 0
+          || BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN)
+          + min_of(BM * i_tile - S + T + BM, T) < 128) {
+        if (__builtin_expect(unfinite_outside(shared.v_tiles[v_ring.slot],
+            BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN),
+            BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN)
+            + min_of(BM * i_tile - S + T + BM, T)), 0)) {
           named_barrier_sync(2, 256);  // all warps have found that
-          clear_outside<256, 0>(shared.v_tiles[v_ring.slot], BN - BN * ceil_div(min_of(BM
-              * i_tile - S + T + BM, T), BN), BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM,
-              T), BN) + min_of(BM * i_tile - S + T + BM, T), thread);
+          clear_outside<256, 0>(shared.v_tiles[v_ring.slot],
+              BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN),
+              BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN)
+              + min_of(BM * i_tile - S + T + BM, T), thread);
           fence_async();
           named_barrier_sync(2, 256);  // the tile's edges are zero before a product reads them
         }
@@ -4102,8 +4117,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
             OperandA a_operand;
-            pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8], carried[2
-                * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
+            pack_a(a_operand, carried[2 * mt][k_at / 8], carried[2 * mt + 1][k_at / 8],
+                carried[2 * mt][k_at / 8 + 1], carried[2 * mt + 1][k_at / 8 + 1]);
             wgmma_m64n128k16_bf16_registers<1>(acc_2[2 * mt], acc_2[2 * mt + 1], a_operand,
                 mn_major_descriptor(shared.v_tiles[v_ring.slot], k_at, 0), true);
           }
@@ -4128,8 +4143,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       const int i_end = S - BM * i_tile;
 
       // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
-      bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-          * i_tile * 128;
+      bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BM} * i_tile * 128;
       float by_scale[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -4144,8 +4159,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       settle(acc_2);
       if (lane_id() == 0) barrier_arrive(shared.v_free[v_ring.slot]);
       v_ring.advance();
-      for (int j_tile = j_tile_own; j_tile < ceil_div(min_of(BM * i_tile - S + T + BM, T),
-          BN) - 1; ++j_tile) {
+      for (int j_tile = j_tile_own; j_tile < ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) - 1;
+          ++j_tile) {
         barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
         named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
@@ -4159,16 +4174,16 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-          const int t8_at = t8_first + t8_step * 8;
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+          const int t2_at = t2_first + t2_step * 8;
           if (i_at < i_end) {
-            Vector<float, kWidthT8> o_out;
+            Vector<float, kWidthT2> o_out;
             #pragma unroll
-            for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-              const float acc_3 = gt ? acc_2[i_step][t8_step][t8_sub] : 0.0f;
-              o_out[t8_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              const float acc_3 = gt ? acc_2[i_step][t2_step][t2_sub] : 0.0f;
+              o_out[t2_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
             }
-            store_single(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
+            store_single(o_at + int64_t{i_at} * 128 + t2_at, convert_vector<bf16_t>(o_out));
           }
         }
       }
@@ -4202,8 +4217,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT7 = 16;
-  constexpr int kWidthT7 = 2;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -4226,7 +4241,7 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t7_first = thread % 4 * 2;
+  const int t2_first = thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -4241,8 +4256,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   // attention.tile:7  qi  = q[b, h, i, :]
   __syncthreads();  // q_tile is read before it is written again
   const int q_row_end = S - BM * i_tile;
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
@@ -4266,14 +4281,14 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     l[i_step] = 0.0f;
   }
-  Vector<float, kWidthT7> acc[kStepsI][kStepsT7];
+  Vector<float, kWidthT2> acc[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t7_step = 0; t7_step < kStepsT7; ++t7_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t7_sub = 0; t7_sub < kWidthT7; ++t7_sub) {
-        acc[i_step][t7_step][t7_sub] = 0.0f;
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        acc[i_step][t2_step][t2_sub] = 0.0f;
       }
     }
   }
@@ -4290,8 +4305,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       const int k_row_end = min_of(BM * i_tile - S + T + BM, T) - BN * stage;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * stage * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * stage * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -4307,8 +4322,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       }
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * stage * 128;
+      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * stage * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -4457,10 +4472,10 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t7_step = 0; t7_step < kStepsT7; ++t7_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t7_sub = 0; t7_sub < kWidthT7; ++t7_sub) {
-            acc[i_step][t7_step][t7_sub] = acc[i_step][t7_step][t7_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -4484,8 +4499,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 3], 0, k_at);
 
@@ -4653,10 +4668,10 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t7_step = 0; t7_step < kStepsT7; ++t7_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t7_sub = 0; t7_sub < kWidthT7; ++t7_sub) {
-            acc[i_step][t7_step][t7_sub] = acc[i_step][t7_step][t7_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -4682,8 +4697,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 3], 0, k_at);
 
@@ -4715,8 +4730,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       const int k_row_end = min_of(BM * i_tile - S + T + BM, T) - BN * j_tile_next;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * j_tile_next * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -4732,8 +4747,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
       }
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
+      const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
+          + int64_t{BN} * j_tile_next * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -4752,8 +4767,8 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   }
 
   // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -4768,15 +4783,15 @@ __device__ __forceinline__ void attention_body_3(const bf16_t* __restrict__ q,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t7_step = 0; t7_step < kStepsT7; ++t7_step) {
-      const int t7_at = t7_first + t7_step * 8;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      const int t2_at = t2_first + t2_step * 8;
       if (i_at < q_row_end) {
-        Vector<float, kWidthT7> o_out;
+        Vector<float, kWidthT2> o_out;
         #pragma unroll
-        for (int t7_sub = 0; t7_sub < kWidthT7; ++t7_sub) {
-          o_out[t7_sub] = acc[i_step][t7_step][t7_sub] * by_scale[i_step] * by_reciprocal[i_step];
+        for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+          o_out[t2_sub] = acc[i_step][t2_step][t2_sub] * by_scale[i_step] * by_reciprocal[i_step];
         }
-        store_single(o_at + int64_t{i_at} * 128 + t7_at, convert_vector<bf16_t>(o_out));
+        store_single(o_at + int64_t{i_at} * 128 + t2_at, convert_vector<bf16_t>(o_out));
       }
     }
   }
@@ -4797,21 +4812,33 @@ attention_kernel(const __grid_constant__ CUtensorMap q_map,
     const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
     const __grid_constant__ CUtensorMap o_map, float* __restrict__ lse, int B, int H, int S, int T,
     float scale) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   attention_body(q_map, k_map, v_map, o_map, lse, B, H, S, T, scale);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
 attention_kernel_any_out(const __grid_constant__ CUtensorMap q_map,
     const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
     bf16_t* __restrict__ o, float* __restrict__ lse, int B, int H, int S, int T, float scale) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   attention_body_2(q_map, k_map, v_map, o, lse, B, H, S, T, scale);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 attention_kernel_any(const bf16_t* __restrict__ q, const bf16_t* __restrict__ k,
     const bf16_t* __restrict__ v, bf16_t* __restrict__ o, float* __restrict__ lse, int B, int H,
     int S, int T, int i_section, float scale) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   attention_body_3(q, k, v, o, lse, B, H, S, T, i_section, scale);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 // kernel end
@@ -4847,9 +4874,9 @@ extern "C" cudaError_t attention(const void* q, const void* k, const void* v, vo
   if (!(scale > 0.0)) {
     return attention_sentence.refuse("requires scale > 0.0", {{"scale", scale}});
   }
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 2147483647) {
-    return attention_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"B", B},
-        {"H", H}, {"S", S}});
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 2147483647) {
+    return attention_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"B", B}, {"H", H}, {"S", S}});
   }
   const host_Argument arguments[] = {
     {"q", q, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
@@ -4860,65 +4887,76 @@ extern "C" cudaError_t attention(const void* q, const void* k, const void* v, vo
   };
   cudaError_t status = host_check_arguments(arguments, &attention_sentence);
   if (status != cudaSuccess) return status;
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
-        && host_is_aligned(o, 16) && B >= 1 && H >= 1 && S >= 1 && T >= 1 && host_times(int64_t{H}
-        * S, 256) <= 1099511627775 && host_times(int64_t{H} * T, 256) <= 1099511627775) {
-      int64_t ctas = host_times(int64_t{B} * H, (int64_t{S} + 127) / 128);
+        && host_is_aligned(o, 16) && B >= 1 && H >= 1 && S >= 1 && T >= 1
+        && host_times(int64_t{H} * S, 256) <= 1099511627775
+        && host_times(int64_t{H} * T, 256) <= 1099511627775) {
+      // BM = 128, BN = 128
+      int64_t ctas = host_times(int64_t{B} * H, host_ceil_div(S, 128));
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       CUtensorMap q_map{};
       status = host_tensor_map(&q_map, "q", {q, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, S, H, B}, {256, int64_t{S} * 256,
-          host_times(int64_t{H} * S, 256)}, {64, 128, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, S, H, B},
+          {256, int64_t{S} * 256, host_times(int64_t{H} * S, 256)}, {64, 128, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap k_map{};
       status = host_tensor_map(&k_map, "k", {k, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B}, {256, int64_t{T} * 256,
-          host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B},
+          {256, int64_t{T} * 256, host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap v_map{};
       status = host_tensor_map(&v_map, "v", {v, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B}, {256, int64_t{T} * 256,
-          host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B},
+          {256, int64_t{T} * 256, host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap o_map{};
       status = host_tensor_map(&o_map, "o", {o, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, S, H, B}, {256, int64_t{S} * 256,
-          host_times(int64_t{H} * S, 256)}, {64, 16, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, S, H, B},
+          {256, int64_t{S} * 256, host_times(int64_t{H} * S, 256)}, {64, 16, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch(attention_kernel, {ctas, 384, 231424}, stream, q_map, k_map, v_map,
           o_map, lse, B, H, S, T, scale);
     } else if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16) && B >= 1
         && H >= 1 && S >= 1 && T >= 1 && host_times(int64_t{H} * S, 256) <= 1099511627775
         && host_times(int64_t{H} * T, 256) <= 1099511627775) {
-      int64_t ctas = host_times(int64_t{B} * H, (int64_t{S} + 127) / 128);
+      // BM = 128, BN = 128: a result whose rows begin anywhere
+      int64_t ctas = host_times(int64_t{B} * H, host_ceil_div(S, 128));
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       CUtensorMap q_map{};
       status = host_tensor_map(&q_map, "q", {q, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, S, H, B}, {256, int64_t{S} * 256,
-          host_times(int64_t{H} * S, 256)}, {64, 128, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, S, H, B},
+          {256, int64_t{S} * 256, host_times(int64_t{H} * S, 256)}, {64, 128, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap k_map{};
       status = host_tensor_map(&k_map, "k", {k, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B}, {256, int64_t{T} * 256,
-          host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B},
+          {256, int64_t{T} * 256, host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap v_map{};
       status = host_tensor_map(&v_map, "v", {v, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B}, {256, int64_t{T} * 256,
-          host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}}, &attention_sentence);
+          CU_TENSOR_MAP_SWIZZLE_128B, 4, {128, T, H, B},
+          {256, int64_t{T} * 256, host_times(int64_t{H} * T, 256)}, {64, 128, 1, 1}},
+          &attention_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch(attention_kernel_any_out, {ctas, 384, 198656}, stream, q_map, k_map,
           v_map, static_cast<bf16_t*>(o), lse, B, H, S, T, scale);
     } else {
-      status = host_launch(attention_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 229376}, stream, static_cast<const bf16_t*>(q),
-          static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o),
-          lse, B, H, S, T, static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
-          host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(264, (int64_t{S}
-          + 127) / 128), 1)), 1)), 1)), scale);
+      // BM = 128, BN = 128: any addresses
+      status = host_launch(attention_kernel_any, {host_times(int64_t{B} * H, host_ceil_div(S, 128)),
+          256, 229376}, stream, static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
+          static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), lse, B, H, S, T,
+          static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(264, host_ceil_div(S, 128)), 1)), 1)), 1)), scale);
     }
   }
   return status;

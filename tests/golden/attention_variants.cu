@@ -930,6 +930,11 @@ __device__ __forceinline__ void accumulate_product(Vector<T, 2>& top, Vector<T, 
   return q - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// Whether a size of about `estimate` does not fit; then `end` is the nearer end of int64_t. A
 /// double near 2^63 is off by less than 2^12, and the margin here is 2^51.
 [[maybe_unused]] inline bool host_saturated(double estimate, int64_t* end) {
@@ -1125,20 +1130,20 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   const int q_row_end = S - BM * i_tile;
 
   // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0), q_at
-          + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0),
+          q_at + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
-  const int k_row_end = S - max_of(0, BM * i_tile - 1023);
+  const int k_row_end = min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023);
   const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
       + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
   #pragma unroll
@@ -1147,8 +1152,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     #pragma unroll
     for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
       const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0), k_at_
-          + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
+          k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -1159,8 +1164,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     const int k_row_end_2 = min_of(BM * i_tile + BM, S) - BN - max_of(0, BM * i_tile - 1023);
 
     // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-    const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-        * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+    const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+        + int64_t{BN} * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
     #pragma unroll
     for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
       const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -1172,7 +1177,6 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       }
     }
   }
-  const int v_row_end = min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023);
 
   // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
   const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
@@ -1183,8 +1187,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     #pragma unroll
     for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
       const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0), v_at
-          + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0),
+          v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -1234,8 +1238,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
-              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt],
+              product[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -1255,9 +1260,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
         const int j_el = j_at + j_sub;
-        const bool seen = BM * i_tile + i_at - j_first - max_of(0, BM
-            * i_tile - 1023) >= j_el - j_first && BM * i_tile + i_at - j_first - max_of(0, BM
-            * i_tile - 1023) - 1024 < j_el - j_first;
+        const bool seen = BM * i_tile + i_at - j_first - max_of(0, BM * i_tile - 1023)
+            >= j_el - j_first && BM * i_tile + i_at - j_first - max_of(0, BM * i_tile - 1023) - 1024
+            < j_el - j_first;
         tile[i_step][j_step][j_sub] = seen ? product[i_step][j_step][j_sub] : -INFINITY;
       }
     }
@@ -1475,29 +1480,29 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     carried_2[i_step] = near ? -fma(m_new[i_step], in_bits, 0.0f) : m_new[i_step] == -INFINITY
         ? unseen : NAN;
   }
-  const int j_tile_whole_from_end = max_of(0, i_tile + floor_div(-max_of(0, i_tile
-      * 128 - 1023) - 897, 128));
-  const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S) - max_of(0, i_tile
-      * 128 - 1023)) / 128 - 1, ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
-      * i_tile - 1023), BN) - 1), i_tile + floor_div(-max_of(0, i_tile * 128 - 1023) - 255, 128)
-      + 1);
+  const int j_tile_whole_from_end = max_of(0, i_tile
+      + floor_div(-max_of(0, i_tile * 128 - 1023) - 897, 128));
+  const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S)
+      - max_of(0, i_tile * 128 - 1023)) / 128 - 1, ceil_div(min_of(BM * i_tile + BM, S)
+      - max_of(0, BM * i_tile - 1023), BN) - 1), i_tile
+      + floor_div(-max_of(0, i_tile * 128 - 1023) - 255, 128) + 1);
 
   // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
   // BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
-      * i_tile - 1023), BN) - 1; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S)
+      - max_of(0, BM * i_tile - 1023), BN) - 1; ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023),
-        BN) - 1) {
-      const int k_row_end_2 = min_of(BM * i_tile + BM, S) - BN * j_tile_next - BN - max_of(0, BM
-          * i_tile - 1023);
+    if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)
+        - 1) {
+      const int k_row_end_2 = min_of(BM * i_tile + BM, S) - BN * j_tile_next - BN
+          - max_of(0, BM * i_tile - 1023);
 
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
       const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
-          + int64_t{BN} * j_tile_next * 128 + int64_t{BN} * 128 + static_cast<int64_t>(max_of(0, BM
-          * i_tile - 1023)) * 128;
+          + int64_t{BN} * j_tile_next * 128 + int64_t{BN} * 128
+          + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
       #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -1514,13 +1519,14 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
     // BN):
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
-      const int v_row_end_2 = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
-          * i_tile - 1023);
+      const int v_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next
+          - max_of(0, BM * i_tile - 1023);
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      const bf16_t* const v_at_2 = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const v_at_2 = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023))
+          * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -1529,7 +1535,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].beyond(v_row_lane, v_col_at,
               v_row_step * 16, 0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128,
-              v_row_at < v_row_end_2 ? 16 : 0);
+              v_row_at < v_row_end ? 16 : 0);
         }
       }
     }
@@ -1578,8 +1584,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -1612,8 +1619,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -1750,8 +1757,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -1896,8 +1903,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -2042,8 +2049,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -2188,8 +2195,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -2334,8 +2341,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -2480,8 +2487,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -3054,8 +3061,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -3073,9 +3081,10 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const bool seen = BM * i_tile - BN * j_tile + i_at - j_first - BN - max_of(0, BM
-                * i_tile - 1023) >= j_el - j_first && BM * i_tile - BN * j_tile
-                + i_at - j_first - BN - max_of(0, BM * i_tile - 1023) - 1024 < j_el - j_first;
+            const bool seen = BM * i_tile - BN * j_tile + i_at - j_first - BN
+                - max_of(0, BM * i_tile - 1023) >= j_el - j_first
+                && BM * i_tile - BN * j_tile + i_at - j_first - BN - max_of(0, BM * i_tile - 1023)
+                - 1024 < j_el - j_first;
             tile_5[i_step][j_step][j_sub] = seen ? product_2[i_step][j_step][j_sub] : -INFINITY;
           }
         }
@@ -3094,8 +3103,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -3232,8 +3241,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -3378,8 +3387,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -3524,8 +3533,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -3670,8 +3679,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -3816,8 +3825,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -3962,8 +3971,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -4521,11 +4530,11 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
-      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-          * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+          carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
     }
-    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM,
-        S) - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], 0, 0);
+    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S)
+        - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], 0, 0);
 
     #pragma unroll
     for (int step = 0; step < 64; ++step) {
@@ -4536,21 +4545,22 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8], carried[2 * mt
-                + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1], carried[2 * mt
-                + 1][(k_next * 16) / 8 + 1]);
+            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8],
+                carried[2 * mt + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1],
+                carried[2 * mt + 1][(k_next * 16) / 8 + 1]);
           }
         }
-        load_b_transposed(b_operand[(step + 1) % 2], shared.v_tiles[max_of(ceil_div(min_of(BM
-            * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], nt_next * 8, k_next
-            * 16);
+        load_b_transposed(b_operand[(step + 1) % 2],
+            shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S)
+            - max_of(0, BM * i_tile - 1023), BN) - 1, 0) % 2], nt_next * 8, k_next * 16);
       }
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-              + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+              product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -4571,8 +4581,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   }
 
   // attention_variants.tile:14  o[b, h, i, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   Vector<bf16_t, kWidthT10> o_out[kStepsI][kStepsT10];
   float by_scale[kStepsI];
   #pragma unroll
@@ -4666,8 +4676,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
   __syncthreads();  // q_tile is read before it is written again
   const int q_row_end = S - BM * i_tile;
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
@@ -4708,19 +4718,20 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       }
     }
   }
-  const int j_tile_whole_from_end = max_of(0, i_tile + floor_div(-max_of(0, i_tile
-      * 128 - 1023) - 769, 128));
-  const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S) - max_of(0, i_tile
-      * 128 - 1023)) / 128, ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023),
-      BN)), i_tile + floor_div(-max_of(0, i_tile * 128 - 1023) - 127, 128) + 1);
+  const int j_tile_whole_from_end = max_of(0, i_tile
+      + floor_div(-max_of(0, i_tile * 128 - 1023) - 769, 128));
+  const int j_tile_whole_end = min_of(min_of((min_of(i_tile * 128 + 128, S)
+      - max_of(0, i_tile * 128 - 1023)) / 128, ceil_div(min_of(BM * i_tile + BM, S)
+      - max_of(0, BM * i_tile - 1023), BN)), i_tile
+      + floor_div(-max_of(0, i_tile * 128 - 1023) - 127, 128) + 1);
   for (int stage = 0; stage < 1; ++stage) {
     if (stage < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * stage - max_of(0, BM
-          * i_tile - 1023);
+      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * stage
+          - max_of(0, BM * i_tile - 1023);
 
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -4737,8 +4748,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * stage * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -4758,18 +4769,19 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
 
   // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
   // BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM
-      * i_tile - 1023), BN); ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S)
+      - max_of(0, BM * i_tile - 1023), BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
-      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next - max_of(0, BM
-          * i_tile - 1023);
+      const int k_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next
+          - max_of(0, BM * i_tile - 1023);
 
       // attention_variants.tile:11  s = (q[b, h, i, :] @ k[b, h, j, :].T) * scale
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023))
+          * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -4786,8 +4798,9 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128 + static_cast<int64_t>(max_of(0, BM * i_tile - 1023))
+          * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -4960,8 +4973,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -5035,9 +5048,10 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const bool seen = BM * i_tile - BN * j_tile + i_at - j_first - max_of(0, BM
-                * i_tile - 1023) >= j_el - j_first && BM * i_tile - BN * j_tile
-                + i_at - j_first - max_of(0, BM * i_tile - 1023) - 1024 < j_el - j_first;
+            const bool seen = BM * i_tile - BN * j_tile + i_at - j_first
+                - max_of(0, BM * i_tile - 1023) >= j_el - j_first
+                && BM * i_tile - BN * j_tile + i_at - j_first - max_of(0, BM * i_tile - 1023) - 1024
+                < j_el - j_first;
             const float s = product[i_step][j_step][j_sub] * scale;
             tile[i_step][j_step][j_sub] = seen ? s : -INFINITY;
           }
@@ -5160,8 +5174,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -5191,8 +5205,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   }
 
   // attention_variants.tile:14  o[b, h, i, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -5266,9 +5280,9 @@ extern "C" cudaError_t sliding_window(const void* q, const void* k, const void* 
   if (!(scale > 0.0)) {
     return sliding_window_sentence.refuse("requires scale > 0.0", {{"scale", scale}});
   }
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 2147483647) {
-    return sliding_window_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"B",
-        B}, {"H", H}, {"S", S}});
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 2147483647) {
+    return sliding_window_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"B", B}, {"H", H}, {"S", S}});
   }
   const host_Argument arguments[] = {
     {"q", q, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
@@ -5278,22 +5292,25 @@ extern "C" cudaError_t sliding_window(const void* q, const void* k, const void* 
   };
   cudaError_t status = host_check_arguments(arguments, &sliding_window_sentence);
   if (status != cudaSuccess) return status;
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
         && host_is_aligned(o, 16)) {
-      status = host_launch(sliding_window_kernel, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
+      // BM = 128, BN = 128
+      status = host_launch(sliding_window_kernel, {host_times(int64_t{B} * H,
+          host_ceil_div(S, 128)), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B,
           H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
-          host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216, (int64_t{S}
-          + 127) / 128), 1)), 1)), 1)), scale);
+          host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(216, host_ceil_div(S, 128)), 1)), 1)), 1)), scale);
     } else {
-      status = host_launch(sliding_window_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
-          static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B,
-          H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
-          host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216, (int64_t{S}
-          + 127) / 128), 1)), 1)), 1)), scale);
+      // BM = 128, BN = 128: any addresses
+      status = host_launch(sliding_window_kernel_any,
+          {host_times(int64_t{B} * H, host_ceil_div(S, 128)), 256, 163840}, stream,
+          static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
+          static_cast<const bf16_t*>(v), static_cast<bf16_t*>(o), B, H, S,
+          static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(216, host_ceil_div(S, 128)), 1)), 1)), 1)), scale);
     }
   }
   return status;
@@ -5359,16 +5376,16 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   const int q_row_end = S - BM * i_tile;
 
   // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0), q_at
-          + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0),
+          q_at + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < q_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -5377,22 +5394,20 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
   const float* const slope_at = slope + h;
   const float slope_value = load_element(slope_at);
-  const int k_row_end = BN - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + min_of(BM * i_tile
-      + BM, S);
   const int k_row_begin_end = BN - BN * ceil_div(min_of(BM * i_tile + BM, S), BN);
 
   // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
-  const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-      * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
+  const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
   #pragma unroll
   for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
     const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
     #pragma unroll
     for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
       const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0), k_at_
-          + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end
-          && k_row_at >= k_row_begin_end ? 16 : 0);
+      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
+          k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128,
+          ceil_div(min_of(BM * i_tile + BM, S), BN) > 0 && k_row_at >= k_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -5402,8 +5417,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     const int k_row_begin_end_2 = BN * 2 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN);
 
     // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
-    const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-        * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 256;
+    const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+        + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 256;
     #pragma unroll
     for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
       const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -5411,24 +5426,26 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
         const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
         cp_async_partial<16>(shared.k_tiles[0].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
-            k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at >= k_row_begin_end_2
-            ? 16 : 0);
+            k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128,
+            k_row_at >= k_row_begin_end_2 ? 16 : 0);
       }
     }
   }
+  const int v_row_end = BN - BN * ceil_div(min_of(BM * i_tile + BM, S), BN)
+      + min_of(BM * i_tile + BM, S);
 
   // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
   // -inf), v[b, h, j, :])
-  const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-      * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
+  const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
   #pragma unroll
   for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
     const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
     #pragma unroll
     for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
       const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0), v_at
-          + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0),
+          v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -5477,8 +5494,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
-              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt],
+              product[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -5521,9 +5539,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
         const int j_el = j_at + j_sub;
         const float s_4 = cap * tile[i_step][j_step][j_sub];
-        const float s_5 = s_4 + slope_value * (convert<float>(BN * ceil_div(min_of(BM * i_tile + BM,
-            S), BN) - BM * i_tile - i_first + j_first - BN) + convert<float>(i_first - i_at
-            + j_el - j_first));
+        const float s_5 = s_4 + slope_value * (convert<float>(BN
+            * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - i_first + j_first - BN)
+            + convert<float>(i_first - i_at + j_el - j_first));
         s_3[i_step][j_step][j_sub] = s_5;
       }
     }
@@ -5755,8 +5773,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         : NAN;
   }
   const int j_tile_whole_from_end = max_of(max_of(ceil_div(-min_of(i_tile * 128 + 128, S), 128)
-      + ceil_div(min_of(i_tile * 128 + 128, S), 128), ceil_div(min_of(i_tile * 128 + 128, S),
-      128) - i_tile - 1), 0);
+      + ceil_div(min_of(i_tile * 128 + 128, S), 128),
+      ceil_div(min_of(i_tile * 128 + 128, S), 128) - i_tile - 1), 0);
   const int j_tile_whole_end = ceil_div(min_of(BM * i_tile + BM, S), BN) - 1;
 
   // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
@@ -5765,14 +5783,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN) - 1) {
-      const int k_row_begin_end_2 = BN * j_tile_next - BN * ceil_div(min_of(BM * i_tile + BM, S),
-          BN) + BN * 2;
+      const int k_row_begin_end_2 = BN * j_tile_next
+          - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + BN * 2;
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
-      const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h
-          * 128 - int64_t{BN} * j_tile_next * 128 + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM,
-          S), BN) * 128 - int64_t{BN} * 256;
+      const bf16_t* const k_at__2 = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          - int64_t{BN} * j_tile_next * 128 + int64_t{BN}
+          * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 256;
       #pragma unroll
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -5788,14 +5806,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
     // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
-      const int v_row_end = BN * j_tile_next - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + BN
+      const int v_row_end_2 = BN * j_tile_next - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + BN
           + min_of(BM * i_tile + BM, S);
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      const bf16_t* const v_at_2 = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 - int64_t{BN}
-          * j_tile_next * 128 + int64_t{BN} * ceil_div(min_of(BM * i_tile + BM, S), BN)
-          * 128 - int64_t{BN} * 128;
+      const bf16_t* const v_at_2 = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          - int64_t{BN} * j_tile_next * 128 + int64_t{BN}
+          * ceil_div(min_of(BM * i_tile + BM, S), BN) * 128 - int64_t{BN} * 128;
       #pragma unroll
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -5804,7 +5822,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].beyond(v_row_lane, v_col_at,
               v_row_step * 16, 0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128,
-              v_row_at < v_row_end ? 16 : 0);
+              v_row_at < v_row_end_2 ? 16 : 0);
         }
       }
     }
@@ -5853,8 +5871,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -5884,8 +5903,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -5910,9 +5929,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -5950,9 +5969,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -5990,9 +6009,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6030,9 +6049,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6042,8 +6061,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -6076,9 +6095,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6116,9 +6135,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6156,9 +6175,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6196,9 +6215,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6208,8 +6227,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -6242,9 +6261,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6282,9 +6301,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6322,9 +6341,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6362,9 +6381,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6374,8 +6393,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -6408,9 +6427,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6448,9 +6467,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6488,9 +6507,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6528,9 +6547,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6540,8 +6559,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -6574,9 +6593,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6614,9 +6633,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6654,9 +6673,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6694,9 +6713,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6706,8 +6725,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -6740,9 +6759,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6780,9 +6799,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6820,9 +6839,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6860,9 +6879,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6872,8 +6891,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -6906,9 +6925,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6946,9 +6965,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -6986,9 +7005,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7026,9 +7045,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7072,9 +7091,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7112,9 +7131,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7152,9 +7171,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7192,9 +7211,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
-                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits, fma(convert<float>(BN
-                * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
-                + j_first - BN * 2), in_bits, carried_2[i_step]))));
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7244,9 +7263,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
               const float s_5 = cap * tile_5[i_step][j_step][j_sub];
-              const float s_6 = s_5 + slope_value * (convert<float>(BN * ceil_div(min_of(BM * i_tile
-                  + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2)
-                  + convert<float>(i_first - i_at + j_el - j_first));
+              const float s_6 = s_5 + slope_value * (convert<float>(BN
+                  * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                  + j_first - BN * 2) + convert<float>(i_first - i_at + j_el - j_first));
               s_4[i_step][j_step][j_sub] = s_6;
             }
           }
@@ -7336,8 +7355,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          row_5[i_step] = fma(state_0[i_step], 1.4426950408889634f, 0.0f) + -fma(m_new,
-              1.4426950408889634f, 0.0f);
+          row_5[i_step] = fma(state_0[i_step], 1.4426950408889634f, 0.0f)
+              + -fma(m_new, 1.4426950408889634f, 0.0f);
         }
 
         // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
@@ -7522,8 +7541,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -7553,8 +7573,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -7578,12 +7598,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7620,12 +7641,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7662,12 +7684,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7704,12 +7727,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7719,8 +7743,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -7752,12 +7776,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7794,12 +7819,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7836,12 +7862,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7878,12 +7905,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7893,8 +7921,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -7926,12 +7954,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -7968,12 +7997,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8010,12 +8040,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8052,12 +8083,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8067,8 +8099,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -8100,12 +8132,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8142,12 +8175,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8184,12 +8218,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8226,12 +8261,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8241,8 +8277,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -8274,12 +8310,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8316,12 +8353,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8358,12 +8396,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8400,12 +8439,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8415,8 +8455,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -8448,12 +8488,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8490,12 +8531,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8532,12 +8574,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8574,12 +8617,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8589,8 +8633,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -8622,12 +8666,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8664,12 +8709,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8706,12 +8752,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8748,12 +8795,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8796,12 +8844,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8838,12 +8887,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8880,12 +8930,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8922,12 +8973,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                ? fma(tile_5[i_step][j_step][j_sub], in_bits_2, fma(convert<float>(i_first - i_at
-                + j_el - j_first), in_bits, fma(convert<float>(BN * ceil_div(min_of(BM * i_tile
-                + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2), in_bits,
-                carried_2[i_step]))) : -INFINITY);
+            const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
+                - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
+                fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
+                fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
+                - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
+                : -INFINITY);
             sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
@@ -8977,9 +9029,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
               const float s_5 = cap * tile_5[i_step][j_step][j_sub];
-              const float s_6 = s_5 + slope_value * (convert<float>(BN * ceil_div(min_of(BM * i_tile
-                  + BM, S), BN) - BM * i_tile - BN * j_tile - i_first + j_first - BN * 2)
-                  + convert<float>(i_first - i_at + j_el - j_first));
+              const float s_6 = s_5 + slope_value * (convert<float>(BN
+                  * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
+                  + j_first - BN * 2) + convert<float>(i_first - i_at + j_el - j_first));
               s_4[i_step][j_step][j_sub] = s_6;
             }
           }
@@ -8997,9 +9049,9 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              tile_6[i_step][j_step][j_sub] = BM * i_tile + BN * j_tile - BN * ceil_div(min_of(BM
-                  * i_tile + BM, S), BN) + i_at - j_first + BN * 2 >= j_el - j_first
-                  ? s_4[i_step][j_step][j_sub] : -INFINITY;
+              tile_6[i_step][j_step][j_sub] = BM * i_tile + BN * j_tile
+                  - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
+                  >= j_el - j_first ? s_4[i_step][j_step][j_sub] : -INFINITY;
             }
           }
         }
@@ -9074,8 +9126,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          row_5[i_step] = fma(state_0[i_step], 1.4426950408889634f, 0.0f) + -fma(m_new,
-              1.4426950408889634f, 0.0f);
+          row_5[i_step] = fma(state_0[i_step], 1.4426950408889634f, 0.0f)
+              + -fma(m_new, 1.4426950408889634f, 0.0f);
         }
 
         // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
@@ -9243,11 +9295,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
-      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-          * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+          carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
     }
-    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S),
-        BN) - 1, 0) % 2], 0, 0);
+    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S), BN)
+        - 1, 0) % 2], 0, 0);
 
     #pragma unroll
     for (int step = 0; step < 64; ++step) {
@@ -9258,20 +9310,22 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8], carried[2 * mt
-                + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1], carried[2 * mt
-                + 1][(k_next * 16) / 8 + 1]);
+            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8],
+                carried[2 * mt + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1],
+                carried[2 * mt + 1][(k_next * 16) / 8 + 1]);
           }
         }
-        load_b_transposed(b_operand[(step + 1) % 2], shared.v_tiles[max_of(ceil_div(min_of(BM
-            * i_tile + BM, S), BN) - 1, 0) % 2], nt_next * 8, k_next * 16);
+        load_b_transposed(b_operand[(step + 1) % 2],
+            shared.v_tiles[max_of(ceil_div(min_of(BM * i_tile + BM, S), BN) - 1, 0) % 2],
+            nt_next * 8, k_next * 16);
       }
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-              + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+              product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -9291,8 +9345,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   }
 
   // attention_variants.tile:33  o[b, h, i, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   Vector<bf16_t, kWidthT10> o_out[kStepsI][kStepsT10];
   float by_scale[kStepsI];
   #pragma unroll
@@ -9386,8 +9440,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
   __syncthreads();  // q_tile is read before it is written again
   const int q_row_end = S - BM * i_tile;
-  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM}
-      * i_tile * 128;
+  const bf16_t* const q_at = q + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
@@ -9440,8 +9494,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * stage * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -9458,8 +9512,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * stage * 128;
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * stage * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -9487,8 +9541,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale /
       // cap))
-      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
+      const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128;
       #pragma unroll 1
       for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
         const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -9505,8 +9559,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[b, h, j, :])
-      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BN}
-          * j_tile_next * 128;
+      const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+          + int64_t{BN} * j_tile_next * 128;
       #pragma unroll 1
       for (int v_row_step = 0; v_row_step < kStepsVRow; ++v_row_step) {
         const int v_row_at = v_row_step * kThreadsVRow + v_row_lane;
@@ -9584,8 +9638,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * (convert<float>(BN * j_tile - BM
-                * i_tile - i_first + j_first) + convert<float>(i_first - i_at + j_el - j_first));
+            const float s_3 = s_2 + slope_value * (convert<float>(BN * j_tile - BM * i_tile
+                - i_first + j_first) + convert<float>(i_first - i_at + j_el - j_first));
             s[i_step][j_step][j_sub] = s_3;
           }
         }
@@ -9709,8 +9763,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -9795,8 +9849,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s_2 = cap * tile[i_step][j_step][j_sub];
-            const float s_3 = s_2 + slope_value * (convert<float>(BN * j_tile - BM
-                * i_tile - i_first + j_first) + convert<float>(i_first - i_at + j_el - j_first));
+            const float s_3 = s_2 + slope_value * (convert<float>(BN * j_tile - BM * i_tile
+                - i_first + j_first) + convert<float>(i_first - i_at + j_el - j_first));
             s[i_step][j_step][j_sub] = s_3;
           }
         }
@@ -9814,8 +9868,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_2[i_step][j_step][j_sub] = BM * i_tile - BN * j_tile
-                + i_at - j_first >= j_el - j_first ? s[i_step][j_step][j_sub] : -INFINITY;
+            tile_2[i_step][j_step][j_sub] = BM * i_tile - BN * j_tile + i_at - j_first
+                >= j_el - j_first ? s[i_step][j_step][j_sub] : -INFINITY;
           }
         }
       }
@@ -9940,8 +9994,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -9970,8 +10024,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   }
 
   // attention_variants.tile:33  o[b, h, i, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128 + int64_t{BM} * i_tile
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
+      + int64_t{BM} * i_tile * 128;
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -10046,9 +10100,9 @@ extern "C" cudaError_t soft_cap_alibi(const void* q, const void* k, const void* 
   if (!(scale > 0.0)) {
     return soft_cap_alibi_sentence.refuse("requires scale > 0.0", {{"scale", scale}});
   }
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 2147483647) {
-    return soft_cap_alibi_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"B",
-        B}, {"H", H}, {"S", S}});
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 2147483647) {
+    return soft_cap_alibi_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"B", B}, {"H", H}, {"S", S}});
   }
   const host_Argument arguments[] = {
     {"q", q, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
@@ -10059,22 +10113,25 @@ extern "C" cudaError_t soft_cap_alibi(const void* q, const void* k, const void* 
   };
   cudaError_t status = host_check_arguments(arguments, &soft_cap_alibi_sentence);
   if (status != cudaSuccess) return status;
-  if (host_times(int64_t{B} * H, (int64_t{S} + 127) / 128) > 0) {
+  if (host_times(int64_t{B} * H, host_ceil_div(S, 128)) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
         && host_is_aligned(o, 16)) {
-      status = host_launch(soft_cap_alibi_kernel, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
+      // BM = 128, BN = 128
+      status = host_launch(soft_cap_alibi_kernel, {host_times(int64_t{B} * H,
+          host_ceil_div(S, 128)), 256, 163840}, stream, static_cast<const bf16_t*>(q),
           static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), slope,
-          static_cast<bf16_t*>(o), B, H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B}
-          * H - 1, host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216,
-          (int64_t{S} + 127) / 128), 1)), 1)), 1)), scale, cap);
+          static_cast<bf16_t*>(o), B, H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B} * H
+          - 1, host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(216, host_ceil_div(S, 128)), 1)), 1)), 1)), scale, cap);
     } else {
-      status = host_launch(soft_cap_alibi_kernel_any, {host_times(int64_t{B} * H, (int64_t{S}
-          + 127) / 128), 256, 163840}, stream, static_cast<const bf16_t*>(q),
-          static_cast<const bf16_t*>(k), static_cast<const bf16_t*>(v), slope,
-          static_cast<bf16_t*>(o), B, H, S, static_cast<int>(host_plus(host_floor_div(int64_t{B}
-          * H - 1, host_plus(host_floor_div(int64_t{B} * H - 1, host_plus(host_floor_div(216,
-          (int64_t{S} + 127) / 128), 1)), 1)), 1)), scale, cap);
+      // BM = 128, BN = 128: any addresses
+      status = host_launch(soft_cap_alibi_kernel_any,
+          {host_times(int64_t{B} * H, host_ceil_div(S, 128)), 256, 163840}, stream,
+          static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
+          static_cast<const bf16_t*>(v), slope, static_cast<bf16_t*>(o), B, H, S,
+          static_cast<int>(host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(int64_t{B} * H - 1,
+          host_plus(host_floor_div(216, host_ceil_div(S, 128)), 1)), 1)), 1)), scale, cap);
     }
   }
   return status;
@@ -10151,22 +10208,22 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int q_row_begin_end = max_of(0, BM * t_tile + lo) - BM * t_tile - lo;
 
   // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-  const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
-      * 128;
+  const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128
+      + int64_t{h} * 128;
   #pragma unroll
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0), q_at
-          + int64_t{H} * q_row_at * 128 + q_col_at, q_row_at < q_row_end
-          && q_row_at >= q_row_begin_end ? 16 : 0);
+      cp_async_partial<16>(shared.q_tile.beyond(q_row_lane, q_col_at, q_row_step * 16, 0),
+          q_at + int64_t{H} * q_row_at * 128 + q_col_at,
+          q_row_at < q_row_end && q_row_at >= q_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
-  const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-      + BM, hi))) - lo;
+  const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo,
+      min_of(BM * t_tile + lo + BM, hi))) - lo;
   const int k_row_begin_end = max_of(0, lo) - lo;
   const bf16_t* const k_at_ = k + int64_t{H} * lo * 128 + int64_t{h} * 128;
   #pragma unroll
@@ -10175,9 +10232,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     #pragma unroll
     for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
       const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0), k_at_
-          + int64_t{H} * k_row_at * 128 + k_col_at, k_row_at < k_row_end
-          && k_row_at >= k_row_begin_end ? 16 : 0);
+      cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
+          k_at_ + int64_t{H} * k_row_at * 128 + k_col_at,
+          k_row_at < k_row_end && k_row_at >= k_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -10185,13 +10242,13 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
   if (0 < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
       * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1) {
-    const int k_row_end_2 = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-        + lo + BM, hi))) - lo - BN;
+    const int k_row_end_2 = min_of(min_of(TOTAL, hi),
+        max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo - BN;
     const int k_row_begin_end_2 = max_of(0, lo) - lo - BN;
 
     // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-    const bf16_t* const k_at__2 = k + int64_t{H} * lo * 128 + int64_t{H} * BN * 128 + int64_t{h}
-        * 128;
+    const bf16_t* const k_at__2 = k + int64_t{H} * lo * 128 + int64_t{H} * BN * 128
+        + int64_t{h} * 128;
     #pragma unroll
     for (int k_row_step = 0; k_row_step < kStepsKRow; ++k_row_step) {
       const int k_row_at = k_row_step * kThreadsKRow + k_row_lane;
@@ -10199,8 +10256,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
         const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
         cp_async_partial<16>(shared.k_tiles[0].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
-            k_at__2 + int64_t{H} * k_row_at * 128 + k_col_at, k_row_at < k_row_end_2
-            && k_row_at >= k_row_begin_end_2 ? 16 : 0);
+            k_at__2 + int64_t{H} * k_row_at * 128 + k_col_at,
+            k_row_at < k_row_end_2 && k_row_at >= k_row_begin_end_2 ? 16 : 0);
       }
     }
   }
@@ -10214,9 +10271,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     #pragma unroll
     for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
       const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0), v_at
-          + int64_t{H} * v_row_at * 128 + v_col_at, v_row_at < k_row_end
-          && v_row_at >= k_row_begin_end ? 16 : 0);
+      cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0),
+          v_at + int64_t{H} * v_row_at * 128 + v_col_at,
+          v_row_at < k_row_end && v_row_at >= k_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -10265,8 +10322,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt], product[2 * mt + 1][nt_first
-              + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product[2 * mt][nt_first + nt],
+              product[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
@@ -10287,8 +10345,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
         const int j_el = j_at + j_sub;
-        tile[t5_step][j_step][j_sub] = j_el >= j_begin_end ? BM * t_tile - j_first
-            + t5_at >= j_el - j_first ? product[t5_step][j_step][j_sub] : -INFINITY : -INFINITY;
+        tile[t5_step][j_step][j_sub] = j_el >= j_begin_end
+            ? BM * t_tile - j_first + t5_at >= j_el - j_first ? product[t5_step][j_step][j_sub]
+            : -INFINITY : -INFINITY;
       }
     }
   }
@@ -10498,24 +10557,25 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     const bool near = abs_of(m_new) <= far_from;
     carried_2[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
   }
-  const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile
-      + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo
-      + BM, hi) - BM * t_tile - lo, 0)) - 1, floor_div(min_of(hi, max_of(lo + t_tile * 128,
-      min_of(hi, lo + t_tile * 128 + 128))) - lo, 128) - 1), floor_div(TOTAL - lo, 128) - 1),
-      min_of(1, max_of(0, lo + 1)) * 2147483647), t_tile - 1);
+  const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+      * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1,
+      floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi, lo + t_tile * 128 + 128))) - lo,
+      128) - 1), floor_div(TOTAL - lo, 128) - 1), min_of(1, max_of(0, lo + 1)) * 2147483647),
+      t_tile - 1);
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-      + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-      0)) - 1; ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+      * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1; ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0)) - 1) {
-      const int k_row_end_2 = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * j_tile_next - lo - BN;
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+        min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+        * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1) {
+      const int k_row_end_2 = min_of(min_of(TOTAL, hi),
+          max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - BN * j_tile_next - lo - BN;
       const int k_row_begin_end_2 = max_of(0, lo) - BN * j_tile_next - lo - BN;
 
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
@@ -10535,11 +10595,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     }
 
     // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0))) {
-      const int v_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * j_tile_next - lo;
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+        min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+        * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0))) {
+      const int v_row_end = min_of(min_of(TOTAL, hi),
+          max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - BN * j_tile_next - lo;
       const int v_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
@@ -10602,8 +10662,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -10636,8 +10697,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -10774,8 +10835,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -10920,8 +10981,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -11066,8 +11127,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -11212,8 +11273,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -11358,8 +11419,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -11504,8 +11565,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -12079,8 +12140,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           for (int mt = 0; mt < 1; ++mt) {
             #pragma unroll
             for (int nt = 0; nt < 2; ++nt) {
-              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-                  + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+              accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+                  product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+                  b_operand[step % 2][nt]);
             }
           }
         }
@@ -12099,8 +12161,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_4[t5_step][j_step][j_sub] = j_el >= j_begin_end_2 ? BM * t_tile - BN
-                * j_tile - j_first + t5_at - BN >= j_el - j_first
+            tile_4[t5_step][j_step][j_sub] = j_el >= j_begin_end_2
+                ? BM * t_tile - BN * j_tile - j_first + t5_at - BN >= j_el - j_first
                 ? product_2[t5_step][j_step][j_sub] : -INFINITY : -INFINITY;
           }
         }
@@ -12119,8 +12181,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-            * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+            carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 0);
@@ -12257,8 +12319,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8], carried[2
-            * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(16) / 8], carried[2 * mt + 1][(16) / 8],
+            carried[2 * mt][(16) / 8 + 1], carried[2 * mt + 1][(16) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 16);
@@ -12403,8 +12465,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8], carried[2
-            * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(32) / 8], carried[2 * mt + 1][(32) / 8],
+            carried[2 * mt][(32) / 8 + 1], carried[2 * mt + 1][(32) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 32);
@@ -12549,8 +12611,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8], carried[2
-            * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(48) / 8], carried[2 * mt + 1][(48) / 8],
+            carried[2 * mt][(48) / 8 + 1], carried[2 * mt + 1][(48) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 48);
@@ -12695,8 +12757,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8], carried[2
-            * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(64) / 8], carried[2 * mt + 1][(64) / 8],
+            carried[2 * mt][(64) / 8 + 1], carried[2 * mt + 1][(64) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 64);
@@ -12841,8 +12903,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8], carried[2
-            * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
+        pack_a(a_operand[1][mt], carried[2 * mt][(80) / 8], carried[2 * mt + 1][(80) / 8],
+            carried[2 * mt][(80) / 8 + 1], carried[2 * mt + 1][(80) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 80);
@@ -12987,8 +13049,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       sync_warp();  // registers are too few for operands of later steps
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
-        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8], carried[2
-            * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
+        pack_a(a_operand[0][mt], carried[2 * mt][(96) / 8], carried[2 * mt + 1][(96) / 8],
+            carried[2 * mt][(96) / 8 + 1], carried[2 * mt + 1][(96) / 8 + 1]);
       }
 
       load_b_transposed(b_operand[0], shared.v_tiles[j_tile % 2], 0, 96);
@@ -13546,12 +13608,13 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     OperandB b_operand[2][2];
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
-      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8], carried[2
-          * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
+      pack_a(a_operand[0][mt], carried[2 * mt][(0) / 8], carried[2 * mt + 1][(0) / 8],
+          carried[2 * mt][(0) / 8 + 1], carried[2 * mt + 1][(0) / 8 + 1]);
     }
-    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(hi, max_of(BM * t_tile
-        + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile
-        + lo + BM, hi) - BM * t_tile - lo, 0)) - 1, 0) % 2], 0, 0);
+    load_b_transposed(b_operand[0], shared.v_tiles[max_of(ceil_div(min_of(hi,
+        max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+        * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1, 0) % 2],
+        0, 0);
 
     #pragma unroll
     for (int step = 0; step < 64; ++step) {
@@ -13562,30 +13625,32 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         if (k_next != k_now) {
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8], carried[2 * mt
-                + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1], carried[2 * mt
-                + 1][(k_next * 16) / 8 + 1]);
+            pack_a(a_operand[k_next % 2][mt], carried[2 * mt][(k_next * 16) / 8],
+                carried[2 * mt + 1][(k_next * 16) / 8], carried[2 * mt][(k_next * 16) / 8 + 1],
+                carried[2 * mt + 1][(k_next * 16) / 8 + 1]);
           }
         }
-        load_b_transposed(b_operand[(step + 1) % 2], shared.v_tiles[max_of(ceil_div(min_of(hi,
-            max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1,
-            max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1, 0) % 2], nt_next
-            * 8, k_next * 16);
+        load_b_transposed(b_operand[(step + 1) % 2],
+            shared.v_tiles[max_of(ceil_div(min_of(hi,
+            max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+            * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1,
+            0) % 2], nt_next * 8, k_next * 16);
       }
       #pragma unroll
       for (int mt = 0; mt < 1; ++mt) {
         #pragma unroll
         for (int nt = 0; nt < 2; ++nt) {
-          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt], product_2[2 * mt
-              + 1][nt_first + nt], a_operand[k_now % 2][mt], b_operand[step % 2][nt]);
+          accumulate_product<MmaBf16>(product_2[2 * mt][nt_first + nt],
+              product_2[2 * mt + 1][nt_first + nt], a_operand[k_now % 2][mt],
+              b_operand[step % 2][nt]);
         }
       }
     }
   }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  const int size = ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-      hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0));
+  const int size = ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)))
+      - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0));
   const bool gt = size > 0;
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
@@ -13598,13 +13663,15 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   }
 
   // attention_variants.tile:56  o[i, h, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128
+      + int64_t{h} * 128;
   const int t5_end = hi - BM * t_tile - lo;
-  const int t5_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile
-      + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)), TOTAL - BM * t_tile - lo);
-  const int t5_begin_end = min_of(-BM * t_tile - lo, BM * min_of(1, max_of(ceil_div(min_of(hi,
-      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
+  const int t5_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)),
+      TOTAL - BM * t_tile - lo);
+  const int t5_begin_end = min_of(-BM * t_tile - lo,
+      BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+      min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
   Vector<bf16_t, kWidthT9> o_out[kStepsT5][kStepsT9];
   float by_scale[kStepsT5];
   #pragma unroll
@@ -13709,8 +13776,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   __syncthreads();  // q_tile is read before it is written again
   const int q_row_end = min_of(TOTAL, hi) - BM * t_tile - lo;
   const int q_row_begin_end = max_of(0, BM * t_tile + lo) - BM * t_tile - lo;
-  const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
-      * 128;
+  const bf16_t* const q_at = q + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128
+      + int64_t{h} * 128;
   #pragma unroll 1
   for (int q_row_step = 0; q_row_step < kStepsQRow; ++q_row_step) {
     const int q_row_at = q_row_step * kThreadsQRow + q_row_lane;
@@ -13750,17 +13817,16 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       }
     }
   }
-  const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi, max_of(BM * t_tile
-      + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo
-      + BM, hi) - BM * t_tile - lo, 0)), floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi,
-      lo + t_tile * 128 + 128))) - lo, 128)), floor_div(TOTAL - lo, 128)), min_of(1, max_of(0, lo
-      + 1)) * 2147483647), t_tile);
+  const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+      * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)),
+      floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi, lo + t_tile * 128 + 128))) - lo,
+      128)), floor_div(TOTAL - lo, 128)), min_of(1, max_of(0, lo + 1)) * 2147483647), t_tile);
   for (int stage = 0; stage < 1; ++stage) {
-    if (stage < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0))) {
-      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * stage - lo;
+    if (stage < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)))
+        - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0))) {
+      const int k_row_end = min_of(min_of(TOTAL, hi),
+          max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - BN * stage - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * stage - lo;
 
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
@@ -13802,17 +13868,17 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo
-      + BM, hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-      0)); ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+      * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM,
-        hi))) - lo, BN) * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo,
-        0))) {
-      const int k_row_end = min_of(min_of(TOTAL, hi), max_of(BM * t_tile + lo, min_of(BM * t_tile
-          + lo + BM, hi))) - BN * j_tile_next - lo;
+    if (j_tile_next < ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+        min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
+        * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0))) {
+      const int k_row_end = min_of(min_of(TOTAL, hi),
+          max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - BN * j_tile_next - lo;
       const int k_row_begin_end = max_of(0, lo) - BN * j_tile_next - lo;
 
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
@@ -14008,8 +14074,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -14083,8 +14149,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             const float s = product[t5_step][j_step][j_sub] * scale;
-            tile[t5_step][j_step][j_sub] = BM * t_tile - BN * j_tile - j_first
-                + t5_at >= j_el - j_first ? s : -INFINITY;
+            tile[t5_step][j_step][j_sub] = BM * t_tile - BN * j_tile - j_first + t5_at
+                >= j_el - j_first ? s : -INFINITY;
           }
         }
       }
@@ -14097,8 +14163,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
       }
       const int j_end = TOTAL - BN * j_tile - lo;
       const int j_end_2 = hi - BN * j_tile - lo;
-      const int j_end_3 = max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)) - BN
-          * j_tile - lo;
+      const int j_end_3 = max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi)) - BN * j_tile
+          - lo;
       const int j_begin_end = -BN * j_tile - lo;
       #pragma unroll
       for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
@@ -14209,8 +14275,8 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           OperandB b_operand[16];
           #pragma unroll
           for (int mt = 0; mt < 1; ++mt) {
-            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8], left[2
-                * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
+            pack_a(a_operand[mt], left[2 * mt][(k_at) / 8], left[2 * mt + 1][(k_at) / 8],
+                left[2 * mt][(k_at) / 8 + 1], left[2 * mt + 1][(k_at) / 8 + 1]);
           }
           load_b_transposed(b_operand, shared.v_tiles[j_tile % 2], 0, k_at);
 
@@ -14239,13 +14305,15 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   }
 
   // attention_variants.tile:56  o[i, h, :] = softmax.end(state)
-  bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128 + int64_t{h}
-      * 128;
+  bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128
+      + int64_t{h} * 128;
   const int t5_end = hi - BM * t_tile - lo;
-  const int t5_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile
-      + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)), TOTAL - BM * t_tile - lo);
-  const int t5_begin_end = min_of(-BM * t_tile - lo, BM * min_of(1, max_of(ceil_div(min_of(hi,
-      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
+  const int t5_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi,
+      max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)),
+      TOTAL - BM * t_tile - lo);
+  const int t5_begin_end = min_of(-BM * t_tile - lo,
+      BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo,
+      min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
   float by_scale[kStepsT5];
   #pragma unroll
   for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
@@ -14323,8 +14391,8 @@ extern "C" cudaError_t packed(const void* q, const void* k, const void* v, const
   }
   if (host_plus(host_times(int64_t{H} * NSEQ1, host_floor_div(int64_t{longest} + 127, 128)),
       -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))) > 2147483647) {
-    return packed_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"H", H},
-        {"NSEQ1", NSEQ1}, {"longest", longest}});
+    return packed_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"H", H}, {"NSEQ1", NSEQ1}, {"longest", longest}});
   }
   const host_Argument arguments[] = {
     {"q", q, host_times(int64_t{H} * TOTAL, 256), 2, false},
@@ -14339,23 +14407,27 @@ extern "C" cudaError_t packed(const void* q, const void* k, const void* v, const
       -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))) > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)
         && host_is_aligned(o, 16)) {
+      // BM = 128, BN = 128
       status = host_launch(packed_kernel, {host_plus(host_times(int64_t{H} * NSEQ1,
-          host_floor_div(int64_t{longest} + 127, 128)), -(int64_t{H}
-          * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
+          host_floor_div(int64_t{longest} + 127, 128)),
+          -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
           static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
           static_cast<const bf16_t*>(v), starts, static_cast<bf16_t*>(o), TOTAL, H, NSEQ1,
           static_cast<int>(host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
-          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1, host_plus(host_floor_div(216,
-          host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)), longest, scale);
+          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
+          host_plus(host_floor_div(216, host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)),
+          longest, scale);
     } else {
+      // BM = 128, BN = 128: any addresses
       status = host_launch(packed_kernel_any, {host_plus(host_times(int64_t{H} * NSEQ1,
-          host_floor_div(int64_t{longest} + 127, 128)), -(int64_t{H}
-          * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
+          host_floor_div(int64_t{longest} + 127, 128)),
+          -(int64_t{H} * host_floor_div(int64_t{longest} + 127, 128))), 256, 163840}, stream,
           static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
           static_cast<const bf16_t*>(v), starts, static_cast<bf16_t*>(o), TOTAL, H, NSEQ1,
           static_cast<int>(host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
-          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1, host_plus(host_floor_div(216,
-          host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)), longest, scale);
+          host_plus(host_floor_div(int64_t{H} * NSEQ1 - H - 1,
+          host_plus(host_floor_div(216, host_floor_div(int64_t{longest} + 127, 128)), 1)), 1)), 1)),
+          longest, scale);
     }
   }
   return status;

@@ -637,6 +637,11 @@ constexpr int resident_ctas(int threads, int wanted) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// A number that a sentence mentions.
 struct host_Number {
   const char* name;
@@ -883,8 +888,8 @@ __device__ __forceinline__ void softmax_backward_body_2(const bf16_t* __restrict
     shared.sum_tile_partial[thread / 32] = sum_tile;
   }
   __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial + (thread / 64)
-      * 2);
+  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial
+      + (thread / 64) * 2);
   bf16_t* const dx_at = dx + int64_t{C} * r;
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
@@ -2007,110 +2012,134 @@ extern "C" cudaError_t softmax_backward(const void* y, const void* dy, void* dx,
   if (R > 0) {
     if (host_is_aligned(y, 16) && C % 8 == 0 && host_is_aligned(dy, 16) && host_is_aligned(dx, 16)
         && C <= 256) {
-      status = host_launch(softmax_backward_kernel_c256, {(int64_t{R} + 7) / 8, 128}, stream,
+      // rows of up to 256 elements
+      status = host_launch(softmax_backward_kernel_c256, {host_ceil_div(R, 8), 128}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (host_is_aligned(y, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(dx, 16) && C <= 512) {
-      status = host_launch(softmax_backward_kernel_c512, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 512 elements
+      status = host_launch(softmax_backward_kernel_c512, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (host_is_aligned(y, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(dx, 16) && C <= 1024) {
-      status = host_launch(softmax_backward_kernel_c1024, {(int64_t{R} + 1) / 2, 128}, stream,
+      // rows of up to 1024 elements
+      status = host_launch(softmax_backward_kernel_c1024, {host_ceil_div(R, 2), 128}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (host_is_aligned(y, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(dx, 16) && C <= 2048) {
+      // rows of up to 2048 elements
       status = host_launch(softmax_backward_kernel_c2048, {R, 64}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (host_is_aligned(y, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(dx, 16) && C <= 4096) {
+      // rows of up to 4096 elements
       status = host_launch(softmax_backward_kernel_c4096, {R, 128}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (host_is_aligned(y, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(dx, 16) && C <= 8192) {
+      // rows of up to 8192 elements
       status = host_launch(softmax_backward_kernel_c8192, {R, 128}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (host_is_aligned(y, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(dx, 16) && C <= 16384) {
+      // rows of up to 16384 elements
       status = host_launch(softmax_backward_kernel_c16384, {R, 256}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (host_is_aligned(y, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(dx, 16) && C <= 32768) {
+      // rows of up to 32768 elements
       status = host_launch(softmax_backward_kernel_c32768, {R, 512}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (host_is_aligned(y, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(dx, 16)) {
+      // rows that are longer than a CTA holds, read more than once
       status = host_launch(softmax_backward_kernel_walk, {R, 256}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (host_is_aligned(y, 16) && host_is_aligned(dy, 16) && host_is_aligned(dx, 16)
         && C <= 377) {
-      status = host_launch(softmax_backward_kernel_c377_window, {(int64_t{R} + 7) / 8, 128}, stream,
+      // rows of up to 377 elements that begin anywhere, by windows of whole words
+      status = host_launch(softmax_backward_kernel_c377_window, {host_ceil_div(R, 8), 128}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (host_is_aligned(y, 16) && host_is_aligned(dy, 16) && host_is_aligned(dx, 16)
         && C <= 761) {
-      status = host_launch(softmax_backward_kernel_c761_window, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 761 elements that begin anywhere, by windows of whole words
+      status = host_launch(softmax_backward_kernel_c761_window, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (host_is_aligned(y, 16) && host_is_aligned(dy, 16) && host_is_aligned(dx, 16)
         && C <= 1273) {
-      status = host_launch(softmax_backward_kernel_c1273_window, {(int64_t{R} + 1) / 2, 64}, stream,
+      // rows of up to 1273 elements that begin anywhere, by windows of whole words
+      status = host_launch(softmax_backward_kernel_c1273_window, {host_ceil_div(R, 2), 64}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (host_is_aligned(y, 16) && host_is_aligned(dy, 16) && host_is_aligned(dx, 16)
         && C <= 2553) {
+      // rows of up to 2553 elements that begin anywhere, by windows of whole words
       status = host_launch(softmax_backward_kernel_c2553_window, {R, 64}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (host_is_aligned(y, 16) && host_is_aligned(dy, 16) && host_is_aligned(dx, 16)
         && C <= 5113) {
+      // rows of up to 5113 elements that begin anywhere, by windows of whole words
       status = host_launch(softmax_backward_kernel_c5113_window, {R, 128}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (host_is_aligned(y, 16) && host_is_aligned(dy, 16) && host_is_aligned(dx, 16)
         && C <= 10233) {
+      // rows of up to 10233 elements that begin anywhere, by windows of whole words
       status = host_launch(softmax_backward_kernel_c10233_window, {R, 256}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (host_is_aligned(y, 16) && host_is_aligned(dy, 16) && host_is_aligned(dx, 16)
         && C <= 16377) {
+      // rows of up to 16377 elements that begin anywhere, by windows of whole words
       status = host_launch(softmax_backward_kernel_c16377_window, {R, 1024}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (host_is_aligned(y, 16) && host_is_aligned(dy, 16) && host_is_aligned(dx, 16)
         && C <= 20473) {
+      // rows of up to 20473 elements that begin anywhere, by windows of whole words
       status = host_launch(softmax_backward_kernel_c20473_window, {R, 512}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (host_is_aligned(y, 16) && host_is_aligned(dy, 16) && host_is_aligned(dx, 16)) {
+      // rows that are longer than a CTA holds, read more than once that begin anywhere, by windows
+      // of whole words
       status = host_launch(softmax_backward_kernel_walk_window, {R, 256}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (C <= 256) {
-      status = host_launch(softmax_backward_kernel_c256_any, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 256 elements, any addresses
+      status = host_launch(softmax_backward_kernel_c256_any, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (C <= 1024) {
+      // rows of up to 1024 elements, any addresses
       status = host_launch(softmax_backward_kernel_c1024_any, {R, 128}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (C <= 4096) {
+      // rows of up to 4096 elements, any addresses
       status = host_launch(softmax_backward_kernel_c4096_any, {R, 256}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else if (C <= 8192) {
+      // rows of up to 8192 elements, any addresses
       status = host_launch(softmax_backward_kernel_c8192_any, {R, 1024}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
     } else {
+      // rows that are longer than a CTA holds, read more than once, any addresses
       status = host_launch(softmax_backward_kernel_walk_any, {R, 256}, stream,
           static_cast<const bf16_t*>(y), static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx),
           R, C);
@@ -3209,8 +3238,8 @@ __device__ __forceinline__ void rms_norm_backward_2_body(const bf16_t* __restric
           const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
           #pragma unroll
           for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            sum_tile[c_step][c_sub] += dy_tile_wide[c_sub] * x_tile_wide[c_sub] * (live
-                && r_at < r_end ? load_element(rstd_at + r_at) : 0.0f);
+            sum_tile[c_step][c_sub] += dy_tile_wide[c_sub] * x_tile_wide[c_sub]
+                * (live && r_at < r_end ? load_element(rstd_at + r_at) : 0.0f);
           }
         }
       }
@@ -3568,38 +3597,45 @@ extern "C" cudaError_t rms_norm_backward(const void* x, const void* weight, cons
   cudaError_t status = host_check_arguments(arguments, &rms_norm_backward_sentence);
   if (status != cudaSuccess) return status;
   if (R > 0) {
-    if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16) && host_is_aligned(weight,
-        16) && host_is_aligned(dx, 16) && C <= 256) {
-      status = host_launch(rms_norm_backward_1_kernel_c256, {(int64_t{R} + 7) / 8, 128}, stream,
+    if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 256) {
+      // rows of up to 256 elements
+      status = host_launch(rms_norm_backward_1_kernel_c256, {host_ceil_div(R, 8), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 512) {
-      status = host_launch(rms_norm_backward_1_kernel_c512, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 512 elements
+      status = host_launch(rms_norm_backward_1_kernel_c512, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 1024) {
-      status = host_launch(rms_norm_backward_1_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
+      // rows of up to 1024 elements
+      status = host_launch(rms_norm_backward_1_kernel_c1024, {host_ceil_div(R, 2), 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 2048) {
+      // rows of up to 2048 elements
       status = host_launch(rms_norm_backward_1_kernel_c2048, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 4096) {
+      // rows of up to 4096 elements
       status = host_launch(rms_norm_backward_1_kernel_c4096, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 8192) {
+      // rows of up to 8192 elements
       status = host_launch(rms_norm_backward_1_kernel_c8192, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 16384) {
+      // rows of up to 16384 elements
       status = host_launch(rms_norm_backward_1_kernel_c16384, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
@@ -3610,76 +3646,92 @@ extern "C" cudaError_t rms_norm_backward(const void* x, const void* weight, cons
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(dy, 16) && host_is_aligned(weight, 16)
         && host_is_aligned(dx, 16) && C <= 377) {
-      status = host_launch(rms_norm_backward_1_kernel_c377_window, {(int64_t{R} + 7) / 8, 128},
+      // rows of up to 377 elements that begin anywhere, by windows of whole words
+      status = host_launch(rms_norm_backward_1_kernel_c377_window, {host_ceil_div(R, 8), 128},
           stream, static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(dy, 16) && host_is_aligned(weight, 16)
         && host_is_aligned(dx, 16) && C <= 761) {
-      status = host_launch(rms_norm_backward_1_kernel_c761_window, {(int64_t{R} + 3) / 4, 128},
+      // rows of up to 761 elements that begin anywhere, by windows of whole words
+      status = host_launch(rms_norm_backward_1_kernel_c761_window, {host_ceil_div(R, 4), 128},
           stream, static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(dy, 16) && host_is_aligned(weight, 16)
         && host_is_aligned(dx, 16) && C <= 1273) {
-      status = host_launch(rms_norm_backward_1_kernel_c1273_window, {(int64_t{R} + 1) / 2, 64},
+      // rows of up to 1273 elements that begin anywhere, by windows of whole words
+      status = host_launch(rms_norm_backward_1_kernel_c1273_window, {host_ceil_div(R, 2), 64},
           stream, static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(dy, 16) && host_is_aligned(weight, 16)
         && host_is_aligned(dx, 16) && C <= 2553) {
+      // rows of up to 2553 elements that begin anywhere, by windows of whole words
       status = host_launch(rms_norm_backward_1_kernel_c2553_window, {R, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(dy, 16) && host_is_aligned(weight, 16)
         && host_is_aligned(dx, 16) && C <= 5113) {
+      // rows of up to 5113 elements that begin anywhere, by windows of whole words
       status = host_launch(rms_norm_backward_1_kernel_c5113_window, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(dy, 16) && host_is_aligned(weight, 16)
         && host_is_aligned(dx, 16) && C <= 10233) {
+      // rows of up to 10233 elements that begin anywhere, by windows of whole words
       status = host_launch(rms_norm_backward_1_kernel_c10233_window, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(dy, 16) && host_is_aligned(weight, 16)
         && host_is_aligned(dx, 16) && C <= 16377) {
+      // rows of up to 16377 elements that begin anywhere, by windows of whole words
       status = host_launch(rms_norm_backward_1_kernel_c16377_window, {R, 1024}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(dy, 16) && host_is_aligned(weight, 16)
         && host_is_aligned(dx, 16) && C <= 20473) {
+      // rows of up to 20473 elements that begin anywhere, by windows of whole words
       status = host_launch(rms_norm_backward_1_kernel_c20473_window, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(dy, 16) && host_is_aligned(weight, 16)
         && host_is_aligned(dx, 16)) {
+      // rows that are longer than a CTA holds, read more than once that begin anywhere, by windows
+      // of whole words
       status = host_launch(rms_norm_backward_1_kernel_walk_window, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (C <= 256) {
-      status = host_launch(rms_norm_backward_1_kernel_c256_any, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 256 elements, any addresses
+      status = host_launch(rms_norm_backward_1_kernel_c256_any, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (C <= 1024) {
+      // rows of up to 1024 elements, any addresses
       status = host_launch(rms_norm_backward_1_kernel_c1024_any, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (C <= 4096) {
+      // rows of up to 4096 elements, any addresses
       status = host_launch(rms_norm_backward_1_kernel_c4096_any, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else {
+      // rows that are longer than a CTA holds, read more than once, any addresses
       status = host_launch(rms_norm_backward_1_kernel_walk_any, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     }
     if (status != cudaSuccess) return status;
   }
-  if ((int64_t{C} + 63) / 64 > 0) {
-    if (host_is_aligned(dy, 16) && C % 8 == 0 && host_is_aligned(x, 16) && host_is_aligned(dweight,
-        16)) {
-      status = host_launch(rms_norm_backward_2_kernel, {((int64_t{C} + 63) / 64 + 3) / 4, 128},
-          stream, static_cast<const bf16_t*>(x), rstd, static_cast<const bf16_t*>(dy), dweight, R,
-          C);
+  if (host_ceil_div(C, 64) > 0) {
+    if (host_is_aligned(dy, 16) && C % 8 == 0 && host_is_aligned(x, 16)
+        && host_is_aligned(dweight, 16)) {
+      // BC = 64, BR = 64
+      status = host_launch(rms_norm_backward_2_kernel,
+          {host_ceil_div(host_ceil_div(C, 64), 4), 128}, stream, static_cast<const bf16_t*>(x),
+          rstd, static_cast<const bf16_t*>(dy), dweight, R, C);
     } else {
-      status = host_launch(rms_norm_backward_2_kernel_any, {(int64_t{C} + 63) / 64, 256}, stream,
+      // BC = 64, BR = 64: any addresses
+      status = host_launch(rms_norm_backward_2_kernel_any, {host_ceil_div(C, 64), 256}, stream,
           static_cast<const bf16_t*>(x), rstd, static_cast<const bf16_t*>(dy), dweight, R, C);
     }
   }
@@ -4943,9 +4995,9 @@ __device__ __forceinline__ void layer_norm_backward_2_body(const bf16_t* __restr
           #pragma unroll
           for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
             const float g = dy_tile_wide[c_sub];
-            sum_tile[c_step][c_sub] += g * (x_tile_wide[c_sub] - (live && r_at < r_end
-                ? load_element(mean_at + r_at) : 0.0f)) * (live && r_at < r_end
-                ? load_element(rstd_at + r_at) : 0.0f);
+            sum_tile[c_step][c_sub] += g * (x_tile_wide[c_sub]
+                - (live && r_at < r_end ? load_element(mean_at + r_at) : 0.0f))
+                * (live && r_at < r_end ? load_element(rstd_at + r_at) : 0.0f);
           }
         }
       }
@@ -5118,9 +5170,9 @@ __device__ __forceinline__ void layer_norm_backward_2_body_2(const bf16_t* __res
           #pragma unroll
           for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
             const float g = convert<float>(dy_tile[r_step][c_step][c_sub]);
-            sum_tile[c_step][c_sub] += g * (convert<float>(x_tile[c_sub]) - (r_at < r_end
-                ? load_element(mean_at + r_at) : 0.0f)) * (r_at < r_end ? load_element(rstd_at
-                + r_at) : 0.0f);
+            sum_tile[c_step][c_sub] += g * (convert<float>(x_tile[c_sub])
+                - (r_at < r_end ? load_element(mean_at + r_at) : 0.0f))
+                * (r_at < r_end ? load_element(rstd_at + r_at) : 0.0f);
           }
         }
       }
@@ -5178,8 +5230,8 @@ __device__ __forceinline__ void layer_norm_backward_2_body_2(const bf16_t* __res
     for (int c_step = 0; c_step < kStepsC; ++c_step) {
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        sum_g[c_step][c_sub] = combine_partials<OpSum<float>, kThreadsR, 64>(shared.sum_g_partial
-            + thread % 64);
+        sum_g[c_step][c_sub] = combine_partials<OpSum<float>, kThreadsR,
+            64>(shared.sum_g_partial + thread % 64);
       }
     }
 
@@ -5439,33 +5491,39 @@ extern "C" cudaError_t layer_norm_backward(const void* x, const void* weight, co
   cudaError_t status = host_check_arguments(arguments, &layer_norm_backward_sentence);
   if (status != cudaSuccess) return status;
   if (R > 0) {
-    if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16) && host_is_aligned(weight,
-        16) && host_is_aligned(dx, 16) && C <= 256) {
-      status = host_launch(layer_norm_backward_1_kernel_c256, {(int64_t{R} + 7) / 8, 128}, stream,
+    if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 256) {
+      // rows of up to 256 elements
+      status = host_launch(layer_norm_backward_1_kernel_c256, {host_ceil_div(R, 8), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 512) {
-      status = host_launch(layer_norm_backward_1_kernel_c512, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 512 elements
+      status = host_launch(layer_norm_backward_1_kernel_c512, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 1024) {
-      status = host_launch(layer_norm_backward_1_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
+      // rows of up to 1024 elements
+      status = host_launch(layer_norm_backward_1_kernel_c1024, {host_ceil_div(R, 2), 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 2048) {
+      // rows of up to 2048 elements
       status = host_launch(layer_norm_backward_1_kernel_c2048, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 4096) {
+      // rows of up to 4096 elements
       status = host_launch(layer_norm_backward_1_kernel_c4096, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dy, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(dx, 16) && C <= 8192) {
+      // rows of up to 8192 elements
       status = host_launch(layer_norm_backward_1_kernel_c8192, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
@@ -5476,71 +5534,85 @@ extern "C" cudaError_t layer_norm_backward(const void* x, const void* weight, co
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(dy, 16) && host_is_aligned(weight, 16)
         && host_is_aligned(dx, 16) && C <= 377) {
-      status = host_launch(layer_norm_backward_1_kernel_c377_window, {(int64_t{R} + 7) / 8, 128},
+      // rows of up to 377 elements that begin anywhere, by windows of whole words
+      status = host_launch(layer_norm_backward_1_kernel_c377_window, {host_ceil_div(R, 8), 128},
           stream, static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(dy, 16) && host_is_aligned(weight, 16)
         && host_is_aligned(dx, 16) && C <= 761) {
-      status = host_launch(layer_norm_backward_1_kernel_c761_window, {(int64_t{R} + 3) / 4, 128},
+      // rows of up to 761 elements that begin anywhere, by windows of whole words
+      status = host_launch(layer_norm_backward_1_kernel_c761_window, {host_ceil_div(R, 4), 128},
           stream, static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(dy, 16) && host_is_aligned(weight, 16)
         && host_is_aligned(dx, 16) && C <= 1273) {
-      status = host_launch(layer_norm_backward_1_kernel_c1273_window, {(int64_t{R} + 1) / 2, 64},
+      // rows of up to 1273 elements that begin anywhere, by windows of whole words
+      status = host_launch(layer_norm_backward_1_kernel_c1273_window, {host_ceil_div(R, 2), 64},
           stream, static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(dy, 16) && host_is_aligned(weight, 16)
         && host_is_aligned(dx, 16) && C <= 2553) {
+      // rows of up to 2553 elements that begin anywhere, by windows of whole words
       status = host_launch(layer_norm_backward_1_kernel_c2553_window, {R, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(dy, 16) && host_is_aligned(weight, 16)
         && host_is_aligned(dx, 16) && C <= 5113) {
+      // rows of up to 5113 elements that begin anywhere, by windows of whole words
       status = host_launch(layer_norm_backward_1_kernel_c5113_window, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(dy, 16) && host_is_aligned(weight, 16)
         && host_is_aligned(dx, 16) && C <= 10233) {
+      // rows of up to 10233 elements that begin anywhere, by windows of whole words
       status = host_launch(layer_norm_backward_1_kernel_c10233_window, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(dy, 16) && host_is_aligned(weight, 16)
         && host_is_aligned(dx, 16) && C <= 16377) {
+      // rows of up to 16377 elements that begin anywhere, by windows of whole words
       status = host_launch(layer_norm_backward_1_kernel_c16377_window, {R, 1024}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(dy, 16) && host_is_aligned(weight, 16)
         && host_is_aligned(dx, 16)) {
+      // that begin anywhere, by windows of whole words
       status = host_launch(layer_norm_backward_1_kernel_window, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (C <= 256) {
-      status = host_launch(layer_norm_backward_1_kernel_c256_any, {(int64_t{R} + 3) / 4, 128},
+      // rows of up to 256 elements, any addresses
+      status = host_launch(layer_norm_backward_1_kernel_c256_any, {host_ceil_div(R, 4), 128},
           stream, static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (C <= 1024) {
+      // rows of up to 1024 elements, any addresses
       status = host_launch(layer_norm_backward_1_kernel_c1024_any, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else if (C <= 4096) {
+      // rows of up to 4096 elements, any addresses
       status = host_launch(layer_norm_backward_1_kernel_c4096_any, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     } else {
+      // rows that are longer than a CTA holds, read more than once, any addresses
       status = host_launch(layer_norm_backward_1_kernel_walk_any, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight), mean, rstd,
           static_cast<const bf16_t*>(dy), static_cast<bf16_t*>(dx), R, C);
     }
     if (status != cudaSuccess) return status;
   }
-  if ((int64_t{C} + 63) / 64 > 0) {
-    if (host_is_aligned(dy, 16) && C % 8 == 0 && host_is_aligned(x, 16) && host_is_aligned(dweight,
-        16) && host_is_aligned(dbias, 16)) {
-      status = host_launch(layer_norm_backward_2_kernel, {((int64_t{C} + 63) / 64 + 3) / 4, 128},
-          stream, static_cast<const bf16_t*>(x), mean, rstd, static_cast<const bf16_t*>(dy),
-          dweight, dbias, R, C);
+  if (host_ceil_div(C, 64) > 0) {
+    if (host_is_aligned(dy, 16) && C % 8 == 0 && host_is_aligned(x, 16)
+        && host_is_aligned(dweight, 16) && host_is_aligned(dbias, 16)) {
+      // BC = 64, BR = 64
+      status = host_launch(layer_norm_backward_2_kernel,
+          {host_ceil_div(host_ceil_div(C, 64), 4), 128}, stream, static_cast<const bf16_t*>(x),
+          mean, rstd, static_cast<const bf16_t*>(dy), dweight, dbias, R, C);
     } else {
-      status = host_launch(layer_norm_backward_2_kernel_any, {(int64_t{C} + 63) / 64, 256}, stream,
+      // BC = 64, BR = 64: any addresses
+      status = host_launch(layer_norm_backward_2_kernel_any, {host_ceil_div(C, 64), 256}, stream,
           static_cast<const bf16_t*>(x), mean, rstd, static_cast<const bf16_t*>(dy), dweight, dbias,
           R, C);
     }

@@ -716,6 +716,11 @@ __device__ __forceinline__ void accumulate_product(Vector<T, 2>& top, Vector<T, 
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// Whether a size of about `estimate` does not fit; then `end` is the nearer end of int64_t. A
 /// double near 2^63 is off by less than 2^12, and the margin here is 2^51.
 [[maybe_unused]] inline bool host_saturated(double estimate, int64_t* end) {
@@ -934,8 +939,8 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
   int instance = static_cast<int>(blockIdx.x);
   const int q_tile = swept_row<8>(instance % (ceil_div(W, BQ) * ceil_div(K, BK)), ceil_div(W, BQ),
       ceil_div(K, BK));
-  const int k_tile = swept_column<8>(instance % (ceil_div(W, BQ) * ceil_div(K, BK)), ceil_div(W,
-      BQ), ceil_div(K, BK));
+  const int k_tile = swept_column<8>(instance % (ceil_div(W, BQ) * ceil_div(K, BK)),
+      ceil_div(W, BQ), ceil_div(K, BK));
   instance /= ceil_div(W, BQ) * ceil_div(K, BK);
   const int p = H - 1 - instance % H;
   instance /= H;
@@ -984,8 +989,9 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
           #pragma unroll
           for (int w_col_step = 0; w_col_step < kStepsWCol; ++w_col_step) {
             const int w_col_at = (w_col_step * kThreadsWCol + w_col_lane) * kWidthWCol;
-            cp_async_partial<16>(shared.w_tiles[stage].at(w_row_at, w_col_at), w_at + int64_t{K}
-                * w_row_at + w_col_at, w_row_at < w_row_end && w_col_at < w_col_end ? 16 : 0);
+            cp_async_partial<16>(shared.w_tiles[stage].at(w_row_at, w_col_at),
+                w_at + int64_t{K} * w_row_at + w_col_at,
+                w_row_at < w_row_end && w_col_at < w_col_end ? 16 : 0);
           }
         }
       }
@@ -1001,8 +1007,8 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
         // c, k]
         __syncthreads();  // operand_tile is read before it is written again
         const int operand_row_end = W - BQ * q_tile;
-        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row + int64_t{C}
-            * W * max_of(0, p - 1) + int64_t{BC} * c_tile;
+        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
+            + int64_t{C} * W * max_of(0, p - 1) + int64_t{BC} * c_tile;
         #pragma unroll
         for (int operand_row_step = 0; operand_row_step < kStepsOperandRow; ++operand_row_step) {
           const int operand_row_at = operand_row_step * kThreadsOperandRow + operand_row_lane;
@@ -1054,16 +1060,16 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
         __syncthreads();  // operand_tile is read before it is written again
         const int operand_row_2_end = W - BQ * q_tile;
         const int operand_col_2_end = C - BC * c_tile;
-        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row + int64_t{C}
-            * W * max_of(0, p - 1) + int64_t{BC} * c_tile;
+        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
+            + int64_t{C} * W * max_of(0, p - 1) + int64_t{BC} * c_tile;
         #pragma unroll
-        for (int operand_row_2_step
-            = 0; operand_row_2_step < kStepsOperandRow2; ++operand_row_2_step) {
+        for (int operand_row_2_step = 0; operand_row_2_step < kStepsOperandRow2;
+            ++operand_row_2_step) {
           const int operand_row_2_at = operand_row_2_step * kThreadsOperandRow2
               + operand_row_2_lane;
           #pragma unroll
-          for (int operand_col_2_step
-              = 0; operand_col_2_step < kStepsOperandCol2; ++operand_col_2_step) {
+          for (int operand_col_2_step = 0; operand_col_2_step < kStepsOperandCol2;
+              ++operand_col_2_step) {
             const int operand_col_2_at = (operand_col_2_step * kThreadsOperandCol2
                 + operand_col_2_lane) * kWidthOperandCol2;
             const int index_ = add_wrap(mul_wrap(BQ * q_tile + operand_row_2_at, 1), -1);
@@ -1075,8 +1081,8 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
             }
             Vector<bf16_t, kWidthOperandCol2> operand_tile_part;
             #pragma unroll
-            for (int operand_col_2_sub
-                = 0; operand_col_2_sub < kWidthOperandCol2; ++operand_col_2_sub) {
+            for (int operand_col_2_sub = 0; operand_col_2_sub < kWidthOperandCol2;
+                ++operand_col_2_sub) {
               operand_tile_part[operand_col_2_sub] = operand_row_2_at < operand_row_2_end
                   && index_ >= 0 && index_ < W && operand_col_2_at < operand_col_2_end
                   ? x_tile[operand_col_2_sub] : convert<bf16_t>(0.0f);
@@ -1120,17 +1126,17 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
         // conv2d.tile:13  acc += x[n, row, q * STRIDE + (s - PAD), c].fill(0.0) @ w[row - top, s,
         // c, k]
         const bf16_t* const w_at = w + int64_t{C} * K * row * 3 - int64_t{C} * K * p * 3
-            + int64_t{C} * K * max_of(0, p - 1) * 3 + int64_t{K} * BC * c_tile_next + int64_t{C} * K
-            * 3 + int64_t{BK} * k_tile;
+            + int64_t{C} * K * max_of(0, p - 1) * 3 + int64_t{K} * BC * c_tile_next
+            + int64_t{C} * K * 3 + int64_t{BK} * k_tile;
         #pragma unroll
         for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
           const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
           #pragma unroll
           for (int w_col_step = 0; w_col_step < kStepsWCol; ++w_col_step) {
             const int w_col_at = (w_col_step * kThreadsWCol + w_col_lane) * kWidthWCol;
-            cp_async_partial<16>(shared.w_tiles[c_tile_next % 4].at(w_row_at, w_col_at), w_at
-                + int64_t{K} * w_row_at + w_col_at, w_row_at < w_row_end && w_col_at < w_col_end
-                ? 16 : 0);
+            cp_async_partial<16>(shared.w_tiles[c_tile_next % 4].at(w_row_at, w_col_at),
+                w_at + int64_t{K} * w_row_at + w_col_at,
+                w_row_at < w_row_end && w_col_at < w_col_end ? 16 : 0);
           }
         }
       }
@@ -1166,9 +1172,9 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
           #pragma unroll
           for (int w_col_2_step = 0; w_col_2_step < kStepsWCol2; ++w_col_2_step) {
             const int w_col_2_at = (w_col_2_step * kThreadsWCol2 + w_col_2_lane) * kWidthWCol2;
-            cp_async_partial<16>(shared.w_tiles_2[stage_2].at(w_row_2_at, w_col_2_at), w_at
-                + int64_t{K} * w_row_2_at + w_col_2_at, w_row_2_at < w_row_2_end
-                && w_col_2_at < w_col_2_end ? 16 : 0);
+            cp_async_partial<16>(shared.w_tiles_2[stage_2].at(w_row_2_at, w_col_2_at),
+                w_at + int64_t{K} * w_row_2_at + w_col_2_at,
+                w_row_2_at < w_row_2_end && w_col_2_at < w_col_2_end ? 16 : 0);
           }
         }
       }
@@ -1184,16 +1190,16 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
         // c, k]
         __syncthreads();  // operand_tile_2 is read before it is written again
         const int operand_row_3_end = W - BQ * q_tile;
-        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row + int64_t{C}
-            * W * max_of(0, p - 1) + int64_t{BC} * c_tile_2;
+        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
+            + int64_t{C} * W * max_of(0, p - 1) + int64_t{BC} * c_tile_2;
         #pragma unroll
-        for (int operand_row_3_step
-            = 0; operand_row_3_step < kStepsOperandRow3; ++operand_row_3_step) {
+        for (int operand_row_3_step = 0; operand_row_3_step < kStepsOperandRow3;
+            ++operand_row_3_step) {
           const int operand_row_3_at = operand_row_3_step * kThreadsOperandRow3
               + operand_row_3_lane;
           #pragma unroll
-          for (int operand_col_3_step
-              = 0; operand_col_3_step < kStepsOperandCol3; ++operand_col_3_step) {
+          for (int operand_col_3_step = 0; operand_col_3_step < kStepsOperandCol3;
+              ++operand_col_3_step) {
             const int operand_col_3_at = (operand_col_3_step * kThreadsOperandCol3
                 + operand_col_3_lane) * kWidthOperandCol3;
             const int index_ = add_wrap(mul_wrap(BQ * q_tile + operand_row_3_at, 1), 0);
@@ -1204,8 +1210,8 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
             }
             Vector<bf16_t, kWidthOperandCol3> operand_tile_2_part;
             #pragma unroll
-            for (int operand_col_3_sub
-                = 0; operand_col_3_sub < kWidthOperandCol3; ++operand_col_3_sub) {
+            for (int operand_col_3_sub = 0; operand_col_3_sub < kWidthOperandCol3;
+                ++operand_col_3_sub) {
               operand_tile_2_part[operand_col_3_sub] = operand_row_3_at < operand_row_3_end
                   && index_ >= 0 && index_ < W ? x_tile[operand_col_3_sub] : convert<bf16_t>(0.0f);
             }
@@ -1241,16 +1247,16 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
         __syncthreads();  // operand_tile_2 is read before it is written again
         const int operand_row_4_end = W - BQ * q_tile;
         const int operand_col_4_end = C - BC * c_tile_2;
-        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row + int64_t{C}
-            * W * max_of(0, p - 1) + int64_t{BC} * c_tile_2;
+        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
+            + int64_t{C} * W * max_of(0, p - 1) + int64_t{BC} * c_tile_2;
         #pragma unroll
-        for (int operand_row_4_step
-            = 0; operand_row_4_step < kStepsOperandRow4; ++operand_row_4_step) {
+        for (int operand_row_4_step = 0; operand_row_4_step < kStepsOperandRow4;
+            ++operand_row_4_step) {
           const int operand_row_4_at = operand_row_4_step * kThreadsOperandRow4
               + operand_row_4_lane;
           #pragma unroll
-          for (int operand_col_4_step
-              = 0; operand_col_4_step < kStepsOperandCol4; ++operand_col_4_step) {
+          for (int operand_col_4_step = 0; operand_col_4_step < kStepsOperandCol4;
+              ++operand_col_4_step) {
             const int operand_col_4_at = (operand_col_4_step * kThreadsOperandCol4
                 + operand_col_4_lane) * kWidthOperandCol4;
             const int index_ = add_wrap(mul_wrap(BQ * q_tile + operand_row_4_at, 1), 0);
@@ -1262,8 +1268,8 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
             }
             Vector<bf16_t, kWidthOperandCol4> operand_tile_2_part;
             #pragma unroll
-            for (int operand_col_4_sub
-                = 0; operand_col_4_sub < kWidthOperandCol4; ++operand_col_4_sub) {
+            for (int operand_col_4_sub = 0; operand_col_4_sub < kWidthOperandCol4;
+                ++operand_col_4_sub) {
               operand_tile_2_part[operand_col_4_sub] = operand_row_4_at < operand_row_4_end
                   && index_ >= 0 && index_ < W && operand_col_4_at < operand_col_4_end
                   ? x_tile[operand_col_4_sub] : convert<bf16_t>(0.0f);
@@ -1307,8 +1313,8 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
         // conv2d.tile:13  acc += x[n, row, q * STRIDE + (s - PAD), c].fill(0.0) @ w[row - top, s,
         // c, k]
         const bf16_t* const w_at = w + int64_t{C} * K * row * 3 - int64_t{C} * K * p * 3
-            + int64_t{C} * K * max_of(0, p - 1) * 3 + int64_t{K} * BC * c_tile_2_next + int64_t{C}
-            * K * 4 + int64_t{BK} * k_tile;
+            + int64_t{C} * K * max_of(0, p - 1) * 3 + int64_t{K} * BC * c_tile_2_next
+            + int64_t{C} * K * 4 + int64_t{BK} * k_tile;
         #pragma unroll
         for (int w_row_2_step = 0; w_row_2_step < kStepsWRow2; ++w_row_2_step) {
           const int w_row_2_at = w_row_2_step * kThreadsWRow2 + w_row_2_lane;
@@ -1316,8 +1322,8 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
           for (int w_col_2_step = 0; w_col_2_step < kStepsWCol2; ++w_col_2_step) {
             const int w_col_2_at = (w_col_2_step * kThreadsWCol2 + w_col_2_lane) * kWidthWCol2;
             cp_async_partial<16>(shared.w_tiles_2[c_tile_2_next % 4].at(w_row_2_at, w_col_2_at),
-                w_at + int64_t{K} * w_row_2_at + w_col_2_at, w_row_2_at < w_row_2_end
-                && w_col_2_at < w_col_2_end ? 16 : 0);
+                w_at + int64_t{K} * w_row_2_at + w_col_2_at,
+                w_row_2_at < w_row_2_end && w_col_2_at < w_col_2_end ? 16 : 0);
           }
         }
       }
@@ -1353,9 +1359,9 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
           #pragma unroll
           for (int w_col_3_step = 0; w_col_3_step < kStepsWCol3; ++w_col_3_step) {
             const int w_col_3_at = (w_col_3_step * kThreadsWCol3 + w_col_3_lane) * kWidthWCol3;
-            cp_async_partial<16>(shared.w_tiles_3[stage_3].at(w_row_3_at, w_col_3_at), w_at
-                + int64_t{K} * w_row_3_at + w_col_3_at, w_row_3_at < w_row_3_end
-                && w_col_3_at < w_col_3_end ? 16 : 0);
+            cp_async_partial<16>(shared.w_tiles_3[stage_3].at(w_row_3_at, w_col_3_at),
+                w_at + int64_t{K} * w_row_3_at + w_col_3_at,
+                w_row_3_at < w_row_3_end && w_col_3_at < w_col_3_end ? 16 : 0);
           }
         }
       }
@@ -1371,16 +1377,16 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
         // c, k]
         __syncthreads();  // operand_tile_3 is read before it is written again
         const int operand_row_5_end = W - BQ * q_tile;
-        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row + int64_t{C}
-            * W * max_of(0, p - 1) + int64_t{BC} * c_tile_3;
+        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
+            + int64_t{C} * W * max_of(0, p - 1) + int64_t{BC} * c_tile_3;
         #pragma unroll
-        for (int operand_row_5_step
-            = 0; operand_row_5_step < kStepsOperandRow5; ++operand_row_5_step) {
+        for (int operand_row_5_step = 0; operand_row_5_step < kStepsOperandRow5;
+            ++operand_row_5_step) {
           const int operand_row_5_at = operand_row_5_step * kThreadsOperandRow5
               + operand_row_5_lane;
           #pragma unroll
-          for (int operand_col_5_step
-              = 0; operand_col_5_step < kStepsOperandCol5; ++operand_col_5_step) {
+          for (int operand_col_5_step = 0; operand_col_5_step < kStepsOperandCol5;
+              ++operand_col_5_step) {
             const int operand_col_5_at = (operand_col_5_step * kThreadsOperandCol5
                 + operand_col_5_lane) * kWidthOperandCol5;
             const int index_ = add_wrap(mul_wrap(BQ * q_tile + operand_row_5_at, 1), 1);
@@ -1391,8 +1397,8 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
             }
             Vector<bf16_t, kWidthOperandCol5> operand_tile_3_part;
             #pragma unroll
-            for (int operand_col_5_sub
-                = 0; operand_col_5_sub < kWidthOperandCol5; ++operand_col_5_sub) {
+            for (int operand_col_5_sub = 0; operand_col_5_sub < kWidthOperandCol5;
+                ++operand_col_5_sub) {
               operand_tile_3_part[operand_col_5_sub] = operand_row_5_at < operand_row_5_end
                   && index_ >= 0 && index_ < W ? x_tile[operand_col_5_sub] : convert<bf16_t>(0.0f);
             }
@@ -1428,16 +1434,16 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
         __syncthreads();  // operand_tile_3 is read before it is written again
         const int operand_row_6_end = W - BQ * q_tile;
         const int operand_col_6_end = C - BC * c_tile_3;
-        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row + int64_t{C}
-            * W * max_of(0, p - 1) + int64_t{BC} * c_tile_3;
+        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
+            + int64_t{C} * W * max_of(0, p - 1) + int64_t{BC} * c_tile_3;
         #pragma unroll
-        for (int operand_row_6_step
-            = 0; operand_row_6_step < kStepsOperandRow6; ++operand_row_6_step) {
+        for (int operand_row_6_step = 0; operand_row_6_step < kStepsOperandRow6;
+            ++operand_row_6_step) {
           const int operand_row_6_at = operand_row_6_step * kThreadsOperandRow6
               + operand_row_6_lane;
           #pragma unroll
-          for (int operand_col_6_step
-              = 0; operand_col_6_step < kStepsOperandCol6; ++operand_col_6_step) {
+          for (int operand_col_6_step = 0; operand_col_6_step < kStepsOperandCol6;
+              ++operand_col_6_step) {
             const int operand_col_6_at = (operand_col_6_step * kThreadsOperandCol6
                 + operand_col_6_lane) * kWidthOperandCol6;
             const int index_ = add_wrap(mul_wrap(BQ * q_tile + operand_row_6_at, 1), 1);
@@ -1449,8 +1455,8 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
             }
             Vector<bf16_t, kWidthOperandCol6> operand_tile_3_part;
             #pragma unroll
-            for (int operand_col_6_sub
-                = 0; operand_col_6_sub < kWidthOperandCol6; ++operand_col_6_sub) {
+            for (int operand_col_6_sub = 0; operand_col_6_sub < kWidthOperandCol6;
+                ++operand_col_6_sub) {
               operand_tile_3_part[operand_col_6_sub] = operand_row_6_at < operand_row_6_end
                   && index_ >= 0 && index_ < W && operand_col_6_at < operand_col_6_end
                   ? x_tile[operand_col_6_sub] : convert<bf16_t>(0.0f);
@@ -1494,8 +1500,8 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
         // conv2d.tile:13  acc += x[n, row, q * STRIDE + (s - PAD), c].fill(0.0) @ w[row - top, s,
         // c, k]
         const bf16_t* const w_at = w + int64_t{C} * K * row * 3 - int64_t{C} * K * p * 3
-            + int64_t{C} * K * max_of(0, p - 1) * 3 + int64_t{K} * BC * c_tile_3_next + int64_t{C}
-            * K * 5 + int64_t{BK} * k_tile;
+            + int64_t{C} * K * max_of(0, p - 1) * 3 + int64_t{K} * BC * c_tile_3_next
+            + int64_t{C} * K * 5 + int64_t{BK} * k_tile;
         #pragma unroll
         for (int w_row_3_step = 0; w_row_3_step < kStepsWRow3; ++w_row_3_step) {
           const int w_row_3_at = w_row_3_step * kThreadsWRow3 + w_row_3_lane;
@@ -1503,8 +1509,8 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
           for (int w_col_3_step = 0; w_col_3_step < kStepsWCol3; ++w_col_3_step) {
             const int w_col_3_at = (w_col_3_step * kThreadsWCol3 + w_col_3_lane) * kWidthWCol3;
             cp_async_partial<16>(shared.w_tiles_3[c_tile_3_next % 4].at(w_row_3_at, w_col_3_at),
-                w_at + int64_t{K} * w_row_3_at + w_col_3_at, w_row_3_at < w_row_3_end
-                && w_col_3_at < w_col_3_end ? 16 : 0);
+                w_at + int64_t{K} * w_row_3_at + w_col_3_at,
+                w_row_3_at < w_row_3_end && w_col_3_at < w_col_3_end ? 16 : 0);
           }
         }
       }
@@ -1544,8 +1550,8 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
     for (int k_line_step = 0; k_line_step < kStepsKLine; ++k_line_step) {
       const int k_line_at = k_line_first;
       const Vector<bf16_t, kWidthKLine> y_line = gather_quad(y_out[q_step][4 * k_line_step],
-          y_out[q_step][4 * k_line_step + 1], y_out[q_step][4 * k_line_step + 2], y_out[q_step][4
-          * k_line_step + 3]);
+          y_out[q_step][4 * k_line_step + 1], y_out[q_step][4 * k_line_step + 2],
+          y_out[q_step][4 * k_line_step + 3]);
       if (q_at < q_end && k_line_at < k_line_end) {
         store_whole(y_at + int64_t{K} * q_at + k_line_at, y_line);
       }
@@ -1639,8 +1645,8 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
   int instance = static_cast<int>(blockIdx.x);
   const int q_tile = swept_row<8>(instance % (ceil_div(W, BQ) * ceil_div(K, BK)), ceil_div(W, BQ),
       ceil_div(K, BK));
-  const int k_tile = swept_column<8>(instance % (ceil_div(W, BQ) * ceil_div(K, BK)), ceil_div(W,
-      BQ), ceil_div(K, BK));
+  const int k_tile = swept_column<8>(instance % (ceil_div(W, BQ) * ceil_div(K, BK)),
+      ceil_div(W, BQ), ceil_div(K, BK));
   instance /= ceil_div(W, BQ) * ceil_div(K, BK);
   const int p = H - 1 - instance % H;
   instance /= H;
@@ -1726,8 +1732,8 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
         // c, k]
         __syncthreads();  // operand_tile is read before it is written again
         const int operand_row_end = W - BQ * q_tile;
-        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row + int64_t{C}
-            * W * max_of(0, p - 1) + int64_t{BC} * c_tile;
+        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
+            + int64_t{C} * W * max_of(0, p - 1) + int64_t{BC} * c_tile;
         #pragma unroll
         for (int operand_row_step = 0; operand_row_step < kStepsOperandRow; ++operand_row_step) {
           const int operand_row_at = operand_row_step * kThreadsOperandRow + operand_row_lane;
@@ -1779,17 +1785,17 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
         __syncthreads();  // operand_tile is read before it is written again
         const int operand_row_2_end = W - BQ * q_tile;
         const int operand_col_2_end = C - BC * c_tile;
-        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row + int64_t{C}
-            * W * max_of(0, p - 1) + int64_t{BC} * c_tile;
+        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
+            + int64_t{C} * W * max_of(0, p - 1) + int64_t{BC} * c_tile;
         if (operand_col_2_end >= 64) {
           #pragma unroll
-          for (int operand_row_2_step
-              = 0; operand_row_2_step < kStepsOperandRow2; ++operand_row_2_step) {
+          for (int operand_row_2_step = 0; operand_row_2_step < kStepsOperandRow2;
+              ++operand_row_2_step) {
             const int operand_row_2_at = operand_row_2_step * kThreadsOperandRow2
                 + operand_row_2_lane;
             #pragma unroll
-            for (int operand_col_2_step
-                = 0; operand_col_2_step < kStepsOperandCol2; ++operand_col_2_step) {
+            for (int operand_col_2_step = 0; operand_col_2_step < kStepsOperandCol2;
+                ++operand_col_2_step) {
               const int operand_col_2_at = (operand_col_2_step * kThreadsOperandCol2
                   + operand_col_2_lane) * kWidthOperandCol2;
               const int index_ = add_wrap(mul_wrap(BQ * q_tile + operand_row_2_at, 1), -1);
@@ -1800,8 +1806,8 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
               }
               Vector<bf16_t, kWidthOperandCol2> operand_tile_part;
               #pragma unroll
-              for (int operand_col_2_sub
-                  = 0; operand_col_2_sub < kWidthOperandCol2; ++operand_col_2_sub) {
+              for (int operand_col_2_sub = 0; operand_col_2_sub < kWidthOperandCol2;
+                  ++operand_col_2_sub) {
                 const int operand_col_2_el = operand_col_2_at + operand_col_2_sub;
                 operand_tile_part[operand_col_2_sub] = operand_row_2_at < operand_row_2_end
                     && index_ >= 0 && index_ < W && operand_col_2_el < operand_col_2_end
@@ -1813,13 +1819,13 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
           }
         } else {
           #pragma unroll
-          for (int operand_row_2_step
-              = 0; operand_row_2_step < kStepsOperandRow2; ++operand_row_2_step) {
+          for (int operand_row_2_step = 0; operand_row_2_step < kStepsOperandRow2;
+              ++operand_row_2_step) {
             const int operand_row_2_at = operand_row_2_step * kThreadsOperandRow2
                 + operand_row_2_lane;
             #pragma unroll
-            for (int operand_col_2_step
-                = 0; operand_col_2_step < kStepsOperandCol2; ++operand_col_2_step) {
+            for (int operand_col_2_step = 0; operand_col_2_step < kStepsOperandCol2;
+                ++operand_col_2_step) {
               const int operand_col_2_at = (operand_col_2_step * kThreadsOperandCol2
                   + operand_col_2_lane) * kWidthOperandCol2;
               const int index_ = add_wrap(mul_wrap(BQ * q_tile + operand_row_2_at, 1), -1);
@@ -1830,8 +1836,8 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
               }
               Vector<bf16_t, kWidthOperandCol2> operand_tile_part;
               #pragma unroll
-              for (int operand_col_2_sub
-                  = 0; operand_col_2_sub < kWidthOperandCol2; ++operand_col_2_sub) {
+              for (int operand_col_2_sub = 0; operand_col_2_sub < kWidthOperandCol2;
+                  ++operand_col_2_sub) {
                 const int operand_col_2_el = operand_col_2_at + operand_col_2_sub;
                 operand_tile_part[operand_col_2_sub] = operand_row_2_at < operand_row_2_end
                     && index_ >= 0 && index_ < W && operand_col_2_el < operand_col_2_end
@@ -1877,8 +1883,8 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
         // conv2d.tile:13  acc += x[n, row, q * STRIDE + (s - PAD), c].fill(0.0) @ w[row - top, s,
         // c, k]
         const bf16_t* const w_at = w + int64_t{C} * K * row * 3 - int64_t{C} * K * p * 3
-            + int64_t{C} * K * max_of(0, p - 1) * 3 + int64_t{K} * BC * c_tile_next + int64_t{C} * K
-            * 3 + int64_t{BK} * k_tile;
+            + int64_t{C} * K * max_of(0, p - 1) * 3 + int64_t{K} * BC * c_tile_next
+            + int64_t{C} * K * 3 + int64_t{BK} * k_tile;
         if (w_col_end >= 64) {
           #pragma unroll 1
           for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
@@ -1979,16 +1985,16 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
         // c, k]
         __syncthreads();  // operand_tile_2 is read before it is written again
         const int operand_row_3_end = W - BQ * q_tile;
-        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row + int64_t{C}
-            * W * max_of(0, p - 1) + int64_t{BC} * c_tile_2;
+        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
+            + int64_t{C} * W * max_of(0, p - 1) + int64_t{BC} * c_tile_2;
         #pragma unroll
-        for (int operand_row_3_step
-            = 0; operand_row_3_step < kStepsOperandRow3; ++operand_row_3_step) {
+        for (int operand_row_3_step = 0; operand_row_3_step < kStepsOperandRow3;
+            ++operand_row_3_step) {
           const int operand_row_3_at = operand_row_3_step * kThreadsOperandRow3
               + operand_row_3_lane;
           #pragma unroll
-          for (int operand_col_3_step
-              = 0; operand_col_3_step < kStepsOperandCol3; ++operand_col_3_step) {
+          for (int operand_col_3_step = 0; operand_col_3_step < kStepsOperandCol3;
+              ++operand_col_3_step) {
             const int operand_col_3_at = (operand_col_3_step * kThreadsOperandCol3
                 + operand_col_3_lane) * kWidthOperandCol3;
             const int index_ = add_wrap(mul_wrap(BQ * q_tile + operand_row_3_at, 1), 0);
@@ -1999,8 +2005,8 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
             }
             Vector<bf16_t, kWidthOperandCol3> operand_tile_2_part;
             #pragma unroll
-            for (int operand_col_3_sub
-                = 0; operand_col_3_sub < kWidthOperandCol3; ++operand_col_3_sub) {
+            for (int operand_col_3_sub = 0; operand_col_3_sub < kWidthOperandCol3;
+                ++operand_col_3_sub) {
               operand_tile_2_part[operand_col_3_sub] = operand_row_3_at < operand_row_3_end
                   && index_ >= 0 && index_ < W ? x_tile[operand_col_3_sub] : convert<bf16_t>(0.0f);
             }
@@ -2036,17 +2042,17 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
         __syncthreads();  // operand_tile_2 is read before it is written again
         const int operand_row_4_end = W - BQ * q_tile;
         const int operand_col_4_end = C - BC * c_tile_2;
-        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row + int64_t{C}
-            * W * max_of(0, p - 1) + int64_t{BC} * c_tile_2;
+        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
+            + int64_t{C} * W * max_of(0, p - 1) + int64_t{BC} * c_tile_2;
         if (operand_col_4_end >= 64) {
           #pragma unroll
-          for (int operand_row_4_step
-              = 0; operand_row_4_step < kStepsOperandRow4; ++operand_row_4_step) {
+          for (int operand_row_4_step = 0; operand_row_4_step < kStepsOperandRow4;
+              ++operand_row_4_step) {
             const int operand_row_4_at = operand_row_4_step * kThreadsOperandRow4
                 + operand_row_4_lane;
             #pragma unroll
-            for (int operand_col_4_step
-                = 0; operand_col_4_step < kStepsOperandCol4; ++operand_col_4_step) {
+            for (int operand_col_4_step = 0; operand_col_4_step < kStepsOperandCol4;
+                ++operand_col_4_step) {
               const int operand_col_4_at = (operand_col_4_step * kThreadsOperandCol4
                   + operand_col_4_lane) * kWidthOperandCol4;
               const int index_ = add_wrap(mul_wrap(BQ * q_tile + operand_row_4_at, 1), 0);
@@ -2057,8 +2063,8 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
               }
               Vector<bf16_t, kWidthOperandCol4> operand_tile_2_part;
               #pragma unroll
-              for (int operand_col_4_sub
-                  = 0; operand_col_4_sub < kWidthOperandCol4; ++operand_col_4_sub) {
+              for (int operand_col_4_sub = 0; operand_col_4_sub < kWidthOperandCol4;
+                  ++operand_col_4_sub) {
                 const int operand_col_4_el = operand_col_4_at + operand_col_4_sub;
                 operand_tile_2_part[operand_col_4_sub] = operand_row_4_at < operand_row_4_end
                     && index_ >= 0 && index_ < W && operand_col_4_el < operand_col_4_end
@@ -2070,13 +2076,13 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
           }
         } else {
           #pragma unroll
-          for (int operand_row_4_step
-              = 0; operand_row_4_step < kStepsOperandRow4; ++operand_row_4_step) {
+          for (int operand_row_4_step = 0; operand_row_4_step < kStepsOperandRow4;
+              ++operand_row_4_step) {
             const int operand_row_4_at = operand_row_4_step * kThreadsOperandRow4
                 + operand_row_4_lane;
             #pragma unroll
-            for (int operand_col_4_step
-                = 0; operand_col_4_step < kStepsOperandCol4; ++operand_col_4_step) {
+            for (int operand_col_4_step = 0; operand_col_4_step < kStepsOperandCol4;
+                ++operand_col_4_step) {
               const int operand_col_4_at = (operand_col_4_step * kThreadsOperandCol4
                   + operand_col_4_lane) * kWidthOperandCol4;
               const int index_ = add_wrap(mul_wrap(BQ * q_tile + operand_row_4_at, 1), 0);
@@ -2087,8 +2093,8 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
               }
               Vector<bf16_t, kWidthOperandCol4> operand_tile_2_part;
               #pragma unroll
-              for (int operand_col_4_sub
-                  = 0; operand_col_4_sub < kWidthOperandCol4; ++operand_col_4_sub) {
+              for (int operand_col_4_sub = 0; operand_col_4_sub < kWidthOperandCol4;
+                  ++operand_col_4_sub) {
                 const int operand_col_4_el = operand_col_4_at + operand_col_4_sub;
                 operand_tile_2_part[operand_col_4_sub] = operand_row_4_at < operand_row_4_end
                     && index_ >= 0 && index_ < W && operand_col_4_el < operand_col_4_end
@@ -2134,8 +2140,8 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
         // conv2d.tile:13  acc += x[n, row, q * STRIDE + (s - PAD), c].fill(0.0) @ w[row - top, s,
         // c, k]
         const bf16_t* const w_at = w + int64_t{C} * K * row * 3 - int64_t{C} * K * p * 3
-            + int64_t{C} * K * max_of(0, p - 1) * 3 + int64_t{K} * BC * c_tile_2_next + int64_t{C}
-            * K * 4 + int64_t{BK} * k_tile;
+            + int64_t{C} * K * max_of(0, p - 1) * 3 + int64_t{K} * BC * c_tile_2_next
+            + int64_t{C} * K * 4 + int64_t{BK} * k_tile;
         if (w_col_2_end >= 64) {
           #pragma unroll 1
           for (int w_row_2_step = 0; w_row_2_step < kStepsWRow2; ++w_row_2_step) {
@@ -2238,16 +2244,16 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
         // c, k]
         __syncthreads();  // operand_tile_3 is read before it is written again
         const int operand_row_5_end = W - BQ * q_tile;
-        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row + int64_t{C}
-            * W * max_of(0, p - 1) + int64_t{BC} * c_tile_3;
+        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
+            + int64_t{C} * W * max_of(0, p - 1) + int64_t{BC} * c_tile_3;
         #pragma unroll
-        for (int operand_row_5_step
-            = 0; operand_row_5_step < kStepsOperandRow5; ++operand_row_5_step) {
+        for (int operand_row_5_step = 0; operand_row_5_step < kStepsOperandRow5;
+            ++operand_row_5_step) {
           const int operand_row_5_at = operand_row_5_step * kThreadsOperandRow5
               + operand_row_5_lane;
           #pragma unroll
-          for (int operand_col_5_step
-              = 0; operand_col_5_step < kStepsOperandCol5; ++operand_col_5_step) {
+          for (int operand_col_5_step = 0; operand_col_5_step < kStepsOperandCol5;
+              ++operand_col_5_step) {
             const int operand_col_5_at = (operand_col_5_step * kThreadsOperandCol5
                 + operand_col_5_lane) * kWidthOperandCol5;
             const int index_ = add_wrap(mul_wrap(BQ * q_tile + operand_row_5_at, 1), 1);
@@ -2258,8 +2264,8 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
             }
             Vector<bf16_t, kWidthOperandCol5> operand_tile_3_part;
             #pragma unroll
-            for (int operand_col_5_sub
-                = 0; operand_col_5_sub < kWidthOperandCol5; ++operand_col_5_sub) {
+            for (int operand_col_5_sub = 0; operand_col_5_sub < kWidthOperandCol5;
+                ++operand_col_5_sub) {
               operand_tile_3_part[operand_col_5_sub] = operand_row_5_at < operand_row_5_end
                   && index_ >= 0 && index_ < W ? x_tile[operand_col_5_sub] : convert<bf16_t>(0.0f);
             }
@@ -2295,17 +2301,17 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
         __syncthreads();  // operand_tile_3 is read before it is written again
         const int operand_row_6_end = W - BQ * q_tile;
         const int operand_col_6_end = C - BC * c_tile_3;
-        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row + int64_t{C}
-            * W * max_of(0, p - 1) + int64_t{BC} * c_tile_3;
+        const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
+            + int64_t{C} * W * max_of(0, p - 1) + int64_t{BC} * c_tile_3;
         if (operand_col_6_end >= 64) {
           #pragma unroll
-          for (int operand_row_6_step
-              = 0; operand_row_6_step < kStepsOperandRow6; ++operand_row_6_step) {
+          for (int operand_row_6_step = 0; operand_row_6_step < kStepsOperandRow6;
+              ++operand_row_6_step) {
             const int operand_row_6_at = operand_row_6_step * kThreadsOperandRow6
                 + operand_row_6_lane;
             #pragma unroll
-            for (int operand_col_6_step
-                = 0; operand_col_6_step < kStepsOperandCol6; ++operand_col_6_step) {
+            for (int operand_col_6_step = 0; operand_col_6_step < kStepsOperandCol6;
+                ++operand_col_6_step) {
               const int operand_col_6_at = (operand_col_6_step * kThreadsOperandCol6
                   + operand_col_6_lane) * kWidthOperandCol6;
               const int index_ = add_wrap(mul_wrap(BQ * q_tile + operand_row_6_at, 1), 1);
@@ -2316,8 +2322,8 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
               }
               Vector<bf16_t, kWidthOperandCol6> operand_tile_3_part;
               #pragma unroll
-              for (int operand_col_6_sub
-                  = 0; operand_col_6_sub < kWidthOperandCol6; ++operand_col_6_sub) {
+              for (int operand_col_6_sub = 0; operand_col_6_sub < kWidthOperandCol6;
+                  ++operand_col_6_sub) {
                 const int operand_col_6_el = operand_col_6_at + operand_col_6_sub;
                 operand_tile_3_part[operand_col_6_sub] = operand_row_6_at < operand_row_6_end
                     && index_ >= 0 && index_ < W && operand_col_6_el < operand_col_6_end
@@ -2329,13 +2335,13 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
           }
         } else {
           #pragma unroll
-          for (int operand_row_6_step
-              = 0; operand_row_6_step < kStepsOperandRow6; ++operand_row_6_step) {
+          for (int operand_row_6_step = 0; operand_row_6_step < kStepsOperandRow6;
+              ++operand_row_6_step) {
             const int operand_row_6_at = operand_row_6_step * kThreadsOperandRow6
                 + operand_row_6_lane;
             #pragma unroll
-            for (int operand_col_6_step
-                = 0; operand_col_6_step < kStepsOperandCol6; ++operand_col_6_step) {
+            for (int operand_col_6_step = 0; operand_col_6_step < kStepsOperandCol6;
+                ++operand_col_6_step) {
               const int operand_col_6_at = (operand_col_6_step * kThreadsOperandCol6
                   + operand_col_6_lane) * kWidthOperandCol6;
               const int index_ = add_wrap(mul_wrap(BQ * q_tile + operand_row_6_at, 1), 1);
@@ -2346,8 +2352,8 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
               }
               Vector<bf16_t, kWidthOperandCol6> operand_tile_3_part;
               #pragma unroll
-              for (int operand_col_6_sub
-                  = 0; operand_col_6_sub < kWidthOperandCol6; ++operand_col_6_sub) {
+              for (int operand_col_6_sub = 0; operand_col_6_sub < kWidthOperandCol6;
+                  ++operand_col_6_sub) {
                 const int operand_col_6_el = operand_col_6_at + operand_col_6_sub;
                 operand_tile_3_part[operand_col_6_sub] = operand_row_6_at < operand_row_6_end
                     && index_ >= 0 && index_ < W && operand_col_6_el < operand_col_6_end
@@ -2393,8 +2399,8 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
         // conv2d.tile:13  acc += x[n, row, q * STRIDE + (s - PAD), c].fill(0.0) @ w[row - top, s,
         // c, k]
         const bf16_t* const w_at = w + int64_t{C} * K * row * 3 - int64_t{C} * K * p * 3
-            + int64_t{C} * K * max_of(0, p - 1) * 3 + int64_t{K} * BC * c_tile_3_next + int64_t{C}
-            * K * 5 + int64_t{BK} * k_tile;
+            + int64_t{C} * K * max_of(0, p - 1) * 3 + int64_t{K} * BC * c_tile_3_next
+            + int64_t{C} * K * 5 + int64_t{BK} * k_tile;
         if (w_col_3_end >= 64) {
           #pragma unroll 1
           for (int w_row_3_step = 0; w_row_3_step < kStepsWRow3; ++w_row_3_step) {
@@ -2533,10 +2539,10 @@ extern "C" cudaError_t conv2d(const void* x, const void* w, void* y, int N, int 
   if (int64_t{W} + 2 < 3) {
     return conv2d_sentence.refuse("requires W + 2 * PAD >= S", {{"W", W}});
   }
-  if (host_times(host_times(int64_t{H} * N, (int64_t{K} + 63) / 64), (int64_t{W}
-      + 127) / 128) > 2147483647) {
-    return conv2d_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"H", H},
-        {"K", K}, {"N", N}, {"W", W}});
+  if (host_times(host_times(int64_t{H} * N, host_ceil_div(K, 64)), host_ceil_div(W, 128))
+      > 2147483647) {
+    return conv2d_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"H", H}, {"K", K}, {"N", N}, {"W", W}});
   }
   const host_Argument arguments[] = {
     {"x", x, host_times(host_times(host_times(int64_t{C} * H, N), W), 2), 2, false},
@@ -2545,17 +2551,18 @@ extern "C" cudaError_t conv2d(const void* x, const void* w, void* y, int N, int 
   };
   cudaError_t status = host_check_arguments(arguments, &conv2d_sentence);
   if (status != cudaSuccess) return status;
-  if (host_times(host_times(int64_t{H} * N, (int64_t{K} + 63) / 64), (int64_t{W}
-      + 127) / 128) > 0) {
+  if (host_times(host_times(int64_t{H} * N, host_ceil_div(K, 64)), host_ceil_div(W, 128)) > 0) {
     if (host_is_aligned(x, 16) && host_times(int64_t{C} * H, W) % 8 == 0 && int64_t{C} * W % 8 == 0
         && C % 8 == 0 && host_is_aligned(w, 16) && K % 8 == 0 && host_is_aligned(y, 16)) {
-      status = host_launch(conv2d_kernel, {host_times(host_times(int64_t{H} * N, (int64_t{K}
-          + 63) / 64), (int64_t{W} + 127) / 128), 256, 147456}, stream,
+      // BQ = 128, BK = 64, BC = 64
+      status = host_launch(conv2d_kernel, {host_times(host_times(int64_t{H} * N,
+          host_ceil_div(K, 64)), host_ceil_div(W, 128)), 256, 147456}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), static_cast<bf16_t*>(y), N,
           H, W, C, K);
     } else {
-      status = host_launch(conv2d_kernel_any, {host_times(host_times(int64_t{H} * N, (int64_t{K}
-          + 63) / 64), (int64_t{W} + 127) / 128), 256, 147456}, stream,
+      // BQ = 128, BK = 64, BC = 64: any addresses
+      status = host_launch(conv2d_kernel_any, {host_times(host_times(int64_t{H} * N,
+          host_ceil_div(K, 64)), host_ceil_div(W, 128)), 256, 147456}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), static_cast<bf16_t*>(y), N,
           H, W, C, K);
     }

@@ -651,6 +651,11 @@ constexpr int resident_ctas(int threads, int wanted) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// A number that a sentence mentions.
 struct host_Number {
   const char* name;
@@ -1718,51 +1723,67 @@ extern "C" cudaError_t cross_entropy(const void* x, const int32_t* label, float*
   if (status != cudaSuccess) return status;
   if (R > 0) {
     if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dx, 16) && C <= 256) {
-      status = host_launch(cross_entropy_kernel_c256, {(int64_t{R} + 7) / 8, 128}, stream,
+      // rows of up to 256 elements
+      status = host_launch(cross_entropy_kernel_c256, {host_ceil_div(R, 8), 128}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dx, 16) && C <= 512) {
-      status = host_launch(cross_entropy_kernel_c512, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 512 elements
+      status = host_launch(cross_entropy_kernel_c512, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dx, 16) && C <= 1024) {
-      status = host_launch(cross_entropy_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
+      // rows of up to 1024 elements
+      status = host_launch(cross_entropy_kernel_c1024, {host_ceil_div(R, 2), 64}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dx, 16) && C <= 2048) {
+      // rows of up to 2048 elements
       status = host_launch(cross_entropy_kernel_c2048, {R, 64}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dx, 16) && C <= 4096) {
+      // rows of up to 4096 elements
       status = host_launch(cross_entropy_kernel_c4096, {R, 128}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dx, 16) && C <= 8192) {
+      // rows of up to 8192 elements
       status = host_launch(cross_entropy_kernel_c8192, {R, 128}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dx, 16) && C <= 16384) {
+      // rows of up to 16384 elements
       status = host_launch(cross_entropy_kernel_c16384, {R, 256}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dx, 16) && C <= 32768) {
+      // rows of up to 32768 elements
       status = host_launch(cross_entropy_kernel_c32768, {R, 512}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dx, 16) && C <= 65536) {
+      // rows of up to 65536 elements
       status = host_launch(cross_entropy_kernel_c65536, {R, 1024}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dx, 16)) {
+      // rows that are longer than a CTA holds, read more than once
       status = host_launch(cross_entropy_kernel_walk, {R, 512}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     } else if (C <= 256) {
-      status = host_launch(cross_entropy_kernel_c256_any, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 256 elements, any addresses
+      status = host_launch(cross_entropy_kernel_c256_any, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     } else if (C <= 1024) {
+      // rows of up to 1024 elements, any addresses
       status = host_launch(cross_entropy_kernel_c1024_any, {R, 128}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     } else if (C <= 4096) {
+      // rows of up to 4096 elements, any addresses
       status = host_launch(cross_entropy_kernel_c4096_any, {R, 256}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     } else if (C <= 8192) {
+      // rows of up to 8192 elements, any addresses
       status = host_launch(cross_entropy_kernel_c8192_any, {R, 512}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     } else if (C <= 16384) {
+      // rows of up to 16384 elements, any addresses
       status = host_launch(cross_entropy_kernel_c16384_any, {R, 1024}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     } else {
+      // rows that are longer than a CTA holds, read more than once, any addresses
       status = host_launch(cross_entropy_kernel_walk_any, {R, 512}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     }
@@ -1829,8 +1850,8 @@ __device__ __forceinline__ void online_cross_entropy_body(const bf16_t* __restri
       shared.max_t_partial[thread / 32] = max_t;
     }
     __syncthreads();  // max_t_partial is written before it is read
-    max_t = combine_partials<OpMax<float>, kThreadsC / 32>(shared.max_t_partial + (thread / 64)
-        * 2);
+    max_t = combine_partials<OpMax<float>, kThreadsC / 32>(shared.max_t_partial
+        + (thread / 64) * 2);
     const float m_new = max_nan(m, max_t);
 
     // cross_entropy.tile:32  ref = where(m_new == -inf, 0.0, m_new)
@@ -1907,8 +1928,8 @@ __device__ __forceinline__ void online_cross_entropy_body(const bf16_t* __restri
         #pragma unroll
         for (int c2_sub = 0; c2_sub < kWidthC2; ++c2_sub) {
           const int c2_el = c2_at + c2_sub;
-          dx_out[c2_sub] = (div_by(exp_fast(x_tile_2_wide[c2_sub] - m), by_l) - (BC * c_tile_2
-              + c2_el == size ? 1.0f : 0.0f)) * scale;
+          dx_out[c2_sub] = (div_by(exp_fast(x_tile_2_wide[c2_sub] - m), by_l)
+              - (BC * c_tile_2 + c2_el == size ? 1.0f : 0.0f)) * scale;
         }
         store_aligned(dx_at + c2_at, convert_vector<bf16_t>(dx_out));
       }
@@ -2048,8 +2069,8 @@ __device__ __forceinline__ void online_cross_entropy_body_2(const bf16_t* __rest
         #pragma unroll
         for (int c2_sub = 0; c2_sub < kWidthC2; ++c2_sub) {
           const int c2_el = c2_at + c2_sub;
-          dx_out[c2_sub] = (div_by(exp_fast(convert<float>(x_tile_2[c2_sub]) - m), by_l) - (BC
-              * c_tile_2 + c2_el == size ? 1.0f : 0.0f)) * scale;
+          dx_out[c2_sub] = (div_by(exp_fast(convert<float>(x_tile_2[c2_sub]) - m), by_l)
+              - (BC * c_tile_2 + c2_el == size ? 1.0f : 0.0f)) * scale;
         }
         store_single(dx_at + c2_at, convert_vector<bf16_t>(dx_out));
       }
@@ -2106,9 +2127,11 @@ extern "C" cudaError_t online_cross_entropy(const void* x, const int32_t* label,
   if (status != cudaSuccess) return status;
   if (R > 0) {
     if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(dx, 16)) {
-      status = host_launch(online_cross_entropy_kernel, {(int64_t{R} + 1) / 2, 128}, stream,
+      // BC = 2048
+      status = host_launch(online_cross_entropy_kernel, {host_ceil_div(R, 2), 128}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     } else {
+      // BC = 2048: any addresses
       status = host_launch(online_cross_entropy_kernel_any, {R, 256}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     }

@@ -816,6 +816,11 @@ __device__ __forceinline__ void accumulate_product(Vector<T, 2>& top, Vector<T, 
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// The larger of two sizes.
 [[maybe_unused]] inline int64_t host_max_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
@@ -969,8 +974,8 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
   constexpr int kWidthQCol = 8;
   constexpr int kStepsS = 4;
   constexpr int kWidthS = 2;
-  constexpr int kStepsT6 = 4;
-  constexpr int kWidthT6 = 2;
+  constexpr int kStepsT2 = 4;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -998,7 +1003,7 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
   const int k_row_lane = thread / 16;
   const int g_first = thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t6_first = thread / 32 % 4 * 32 + thread % 4 * 2;
+  const int t2_first = thread / 32 % 4 * 32 + thread % 4 * 2;
   const int s_first = thread / 32 % 4 * 32 + thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
@@ -1022,8 +1027,8 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
     #pragma unroll
     for (int q_col_step = 0; q_col_step < kStepsQCol; ++q_col_step) {
       const int q_col_at = (q_col_step * kThreadsQCol + q_col_lane) * kWidthQCol;
-      cp_async_partial<16>(shared.q_tile.at(q_row_at, q_col_at), q_at + int64_t{q_col_at}
-          + int64_t{q_row_at} * 128, q_row_at < 8 ? 16 : 0);
+      cp_async_partial<16>(shared.q_tile.at(q_row_at, q_col_at),
+          q_at + int64_t{q_col_at} + int64_t{q_row_at} * 128, q_row_at < 8 ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -1036,14 +1041,14 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     l[g_step] = 0.0f;
   }
-  Vector<float, kWidthT6> acc[kStepsG][kStepsT6];
+  Vector<float, kWidthT2> acc[kStepsG][kStepsT2];
   #pragma unroll
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        acc[g_step][t6_step][t6_sub] = 0.0f;
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        acc[g_step][t2_step][t2_sub] = 0.0f;
       }
     }
   }
@@ -1052,18 +1057,20 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     m[g_step] = -INFINITY;
   }
-  const int j_tile_whole_end = min_of(min_of(min_of(ceil_div(min_of(length_value, s
-      * ceil_div(length_value, 16) + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16),
-      BN), floor_div(T - s * ceil_div(length_value, 16), 128)), floor_div(min_of(length_value, s
-      * ceil_div(length_value, 16) + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16),
-      128)), min_of(1, max_of(0, s * ceil_div(length_value, 16) + 1)) * 2147483647);
+  const int j_tile_whole_end = min_of(min_of(min_of(ceil_div(min_of(length_value,
+      s * ceil_div(length_value, 16) + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16),
+      BN), floor_div(T - s * ceil_div(length_value, 16), 128)),
+      floor_div(min_of(length_value, s * ceil_div(length_value, 16) + ceil_div(length_value, 16))
+      - s * ceil_div(length_value, 16), 128)), min_of(1,
+      max_of(0, s * ceil_div(length_value, 16) + 1)) * 2147483647);
   for (int stage = 0; stage < 1; ++stage) {
     if (stage < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
         + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
-      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
-          + ceil_div(length_value, 16)) - BN * stage - s * ceil_div(length_value, 16);
-      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * stage - s
-          * ceil_div(length_value, 16);
+      const int k_row_end = min_of(min_of(T, length_value),
+          s * ceil_div(length_value, 16) + ceil_div(length_value, 16)) - BN * stage
+          - s * ceil_div(length_value, 16);
+      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * stage
+          - s * ceil_div(length_value, 16);
 
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
@@ -1074,9 +1081,9 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
           const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[stage].at(k_row_at, k_col_at), k_at_
-              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end
-              && k_row_at >= k_row_begin_end ? 16 : 0);
+          cp_async_partial<16>(shared.k_tiles[stage].at(k_row_at, k_col_at),
+              k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128,
+              k_row_at < k_row_end && k_row_at >= k_row_begin_end ? 16 : 0);
         }
       }
 
@@ -1089,9 +1096,9 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[stage].at(v_row_at, v_col_at), v_at
-              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end
-              && v_row_at >= k_row_begin_end ? 16 : 0);
+          cp_async_partial<16>(shared.v_tiles[stage].at(v_row_at, v_col_at),
+              v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128,
+              v_row_at < k_row_end && v_row_at >= k_row_begin_end ? 16 : 0);
         }
       }
     }
@@ -1099,17 +1106,20 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
   }
 
   // decode.tile:14  for j in range(s * chunk : min(length[b], (s + 1) * chunk) by BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
-      + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN); ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(length_value,
+      s * ceil_div(length_value, 16) + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16),
+      BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
-        + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
-      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
-          + ceil_div(length_value, 16)) - BN * j_tile_next - s * ceil_div(length_value, 16);
-      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * j_tile_next - s
-          * ceil_div(length_value, 16);
+    if (j_tile_next < ceil_div(min_of(length_value,
+        s * ceil_div(length_value, 16) + ceil_div(length_value, 16))
+        - s * ceil_div(length_value, 16), BN)) {
+      const int k_row_end = min_of(min_of(T, length_value),
+          s * ceil_div(length_value, 16) + ceil_div(length_value, 16)) - BN * j_tile_next
+          - s * ceil_div(length_value, 16);
+      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * j_tile_next
+          - s * ceil_div(length_value, 16);
 
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
@@ -1120,9 +1130,9 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
           const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
-          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at), k_at_
-              + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end
-              && k_row_at >= k_row_begin_end ? 16 : 0);
+          cp_async_partial<16>(shared.k_tiles[j_tile_next % 2].at(k_row_at, k_col_at),
+              k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128,
+              k_row_at < k_row_end && k_row_at >= k_row_begin_end ? 16 : 0);
         }
       }
 
@@ -1135,9 +1145,9 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
-          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at), v_at
-              + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end
-              && v_row_at >= k_row_begin_end ? 16 : 0);
+          cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].at(v_row_at, v_col_at),
+              v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128,
+              v_row_at < k_row_end && v_row_at >= k_row_begin_end ? 16 : 0);
         }
       }
     }
@@ -1216,8 +1226,8 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       __syncthreads();  // max_x_partial is written before it is read
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
-        max_x[g_step] = combine_partials<OpMax<float>, 4, 32>(shared.max_x_partial + g_step * 128
-            + thread % 32);
+        max_x[g_step] = combine_partials<OpMax<float>, 4,
+            32>(shared.max_x_partial + g_step * 128 + thread % 32);
       }
 
       // decode.tile:17  ref = where(m_new == -inf, 0.0, m_new)
@@ -1282,18 +1292,18 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       __syncthreads();  // sum_p_partial is written before it is read
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
-        sum_p[g_step] = combine_partials<OpSum<float>, 4, 32>(shared.sum_p_partial + g_step * 128
-            + thread % 32);
+        sum_p[g_step] = combine_partials<OpSum<float>, 4,
+            32>(shared.sum_p_partial + g_step * 128 + thread % 32);
       }
 
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[g_step][t6_step][t6_sub] = acc[g_step][t6_step][t6_sub]
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[g_step][t2_step][t2_sub] = acc[g_step][t2_step][t2_sub]
                 * exp_fast(m[g_step] - ref[g_step]);
           }
         }
@@ -1437,8 +1447,8 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       __syncthreads();  // max_x_partial_2 is written before it is read
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
-        max_x[g_step] = combine_partials<OpMax<float>, 4, 32>(shared.max_x_partial_2 + g_step * 128
-            + thread % 32);
+        max_x[g_step] = combine_partials<OpMax<float>, 4,
+            32>(shared.max_x_partial_2 + g_step * 128 + thread % 32);
       }
 
       // decode.tile:17  ref = where(m_new == -inf, 0.0, m_new)
@@ -1507,18 +1517,18 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
       __syncthreads();  // sum_p_partial_2 is written before it is read
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
-        sum_p[g_step] = combine_partials<OpSum<float>, 4, 32>(shared.sum_p_partial_2 + g_step * 128
-            + thread % 32);
+        sum_p[g_step] = combine_partials<OpSum<float>, 4,
+            32>(shared.sum_p_partial_2 + g_step * 128 + thread % 32);
       }
 
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[g_step][t6_step][t6_sub] = acc[g_step][t6_step][t6_sub]
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[g_step][t2_step][t2_sub] = acc[g_step][t2_step][t2_sub]
                 * exp_fast(m[g_step] - ref[g_step]);
           }
         }
@@ -1593,15 +1603,15 @@ __device__ __forceinline__ void flash_decode_1_body(const bf16_t* __restrict__ q
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     const int g_at = g_first + g_step * 8;
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-      const int t6_at = t6_first + t6_step * 8;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      const int t2_at = t2_first + t2_step * 8;
       if (g_at < 8) {
-        Vector<float, kWidthT6> part_out;
+        Vector<float, kWidthT2> part_out;
         #pragma unroll
-        for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-          part_out[t6_sub] = acc[g_step][t6_step][t6_sub];
+        for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+          part_out[t2_sub] = acc[g_step][t2_step][t2_sub];
         }
-        store_whole(part_at + int64_t{g_at} * 128 + t6_at, part_out);
+        store_whole(part_at + int64_t{g_at} * 128 + t2_at, part_out);
       }
     }
   }
@@ -1636,8 +1646,8 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
   constexpr int kWidthQCol = 8;
   constexpr int kStepsS = 4;
   constexpr int kWidthS = 2;
-  constexpr int kStepsT6 = 4;
-  constexpr int kWidthT6 = 2;
+  constexpr int kStepsT2 = 4;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -1665,7 +1675,7 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
   const int k_row_lane = thread / 16;
   const int g_first = thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t6_first = thread / 32 % 4 * 32 + thread % 4 * 2;
+  const int t2_first = thread / 32 % 4 * 32 + thread % 4 * 2;
   const int s_first = thread / 32 % 4 * 32 + thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
@@ -1706,14 +1716,14 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     l[g_step] = 0.0f;
   }
-  Vector<float, kWidthT6> acc[kStepsG][kStepsT6];
+  Vector<float, kWidthT2> acc[kStepsG][kStepsT2];
   #pragma unroll
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        acc[g_step][t6_step][t6_sub] = 0.0f;
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        acc[g_step][t2_step][t2_sub] = 0.0f;
       }
     }
   }
@@ -1722,18 +1732,20 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     m[g_step] = -INFINITY;
   }
-  const int j_tile_whole_end = min_of(min_of(min_of(ceil_div(min_of(length_value, s
-      * ceil_div(length_value, 16) + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16),
-      BN), floor_div(T - s * ceil_div(length_value, 16), 128)), floor_div(min_of(length_value, s
-      * ceil_div(length_value, 16) + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16),
-      128)), min_of(1, max_of(0, s * ceil_div(length_value, 16) + 1)) * 2147483647);
+  const int j_tile_whole_end = min_of(min_of(min_of(ceil_div(min_of(length_value,
+      s * ceil_div(length_value, 16) + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16),
+      BN), floor_div(T - s * ceil_div(length_value, 16), 128)),
+      floor_div(min_of(length_value, s * ceil_div(length_value, 16) + ceil_div(length_value, 16))
+      - s * ceil_div(length_value, 16), 128)), min_of(1,
+      max_of(0, s * ceil_div(length_value, 16) + 1)) * 2147483647);
   for (int stage = 0; stage < 1; ++stage) {
     if (stage < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
         + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
-      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
-          + ceil_div(length_value, 16)) - BN * stage - s * ceil_div(length_value, 16);
-      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * stage - s
-          * ceil_div(length_value, 16);
+      const int k_row_end = min_of(min_of(T, length_value),
+          s * ceil_div(length_value, 16) + ceil_div(length_value, 16)) - BN * stage
+          - s * ceil_div(length_value, 16);
+      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * stage
+          - s * ceil_div(length_value, 16);
 
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
@@ -1773,17 +1785,20 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
   }
 
   // decode.tile:14  for j in range(s * chunk : min(length[b], (s + 1) * chunk) by BN):
-  for (int j_tile = 0; j_tile < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
-      + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN); ++j_tile) {
+  for (int j_tile = 0; j_tile < ceil_div(min_of(length_value,
+      s * ceil_div(length_value, 16) + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16),
+      BN); ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     const int j_tile_next = j_tile + 1;
-    if (j_tile_next < ceil_div(min_of(length_value, s * ceil_div(length_value, 16)
-        + ceil_div(length_value, 16)) - s * ceil_div(length_value, 16), BN)) {
-      const int k_row_end = min_of(min_of(T, length_value), s * ceil_div(length_value, 16)
-          + ceil_div(length_value, 16)) - BN * j_tile_next - s * ceil_div(length_value, 16);
-      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * j_tile_next - s
-          * ceil_div(length_value, 16);
+    if (j_tile_next < ceil_div(min_of(length_value,
+        s * ceil_div(length_value, 16) + ceil_div(length_value, 16))
+        - s * ceil_div(length_value, 16), BN)) {
+      const int k_row_end = min_of(min_of(T, length_value),
+          s * ceil_div(length_value, 16) + ceil_div(length_value, 16)) - BN * j_tile_next
+          - s * ceil_div(length_value, 16);
+      const int k_row_begin_end = max_of(0, s * ceil_div(length_value, 16)) - BN * j_tile_next
+          - s * ceil_div(length_value, 16);
 
       // decode.tile:15  x = (q[b, h, :] @ k[b, g, j, :].T) * scale
       const bf16_t* const k_at_ = k + int64_t{T} * b * (H / 8) * 128 + int64_t{T} * g * 128
@@ -1886,8 +1901,8 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       __syncthreads();  // max_x_partial is written before it is read
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
-        max_x[g_step] = combine_partials<OpMax<float>, 4, 32>(shared.max_x_partial + g_step * 128
-            + thread % 32);
+        max_x[g_step] = combine_partials<OpMax<float>, 4,
+            32>(shared.max_x_partial + g_step * 128 + thread % 32);
       }
 
       // decode.tile:17  ref = where(m_new == -inf, 0.0, m_new)
@@ -1952,18 +1967,18 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       __syncthreads();  // sum_p_partial is written before it is read
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
-        sum_p[g_step] = combine_partials<OpSum<float>, 4, 32>(shared.sum_p_partial + g_step * 128
-            + thread % 32);
+        sum_p[g_step] = combine_partials<OpSum<float>, 4,
+            32>(shared.sum_p_partial + g_step * 128 + thread % 32);
       }
 
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[g_step][t6_step][t6_sub] = acc[g_step][t6_step][t6_sub]
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[g_step][t2_step][t2_sub] = acc[g_step][t2_step][t2_sub]
                 * exp_fast(m[g_step] - ref[g_step]);
           }
         }
@@ -2091,8 +2106,8 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       __syncthreads();  // max_x_partial_2 is written before it is read
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
-        max_x[g_step] = combine_partials<OpMax<float>, 4, 32>(shared.max_x_partial_2 + g_step * 128
-            + thread % 32);
+        max_x[g_step] = combine_partials<OpMax<float>, 4,
+            32>(shared.max_x_partial_2 + g_step * 128 + thread % 32);
       }
 
       // decode.tile:17  ref = where(m_new == -inf, 0.0, m_new)
@@ -2161,18 +2176,18 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
       __syncthreads();  // sum_p_partial_2 is written before it is read
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
-        sum_p[g_step] = combine_partials<OpSum<float>, 4, 32>(shared.sum_p_partial_2 + g_step * 128
-            + thread % 32);
+        sum_p[g_step] = combine_partials<OpSum<float>, 4,
+            32>(shared.sum_p_partial_2 + g_step * 128 + thread % 32);
       }
 
       // decode.tile:20  acc = acc * exp(m - ref)[:, None] + p.to(bf16) @ v[b, g, j, :]
       #pragma unroll
       for (int g_step = 0; g_step < kStepsG; ++g_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[g_step][t6_step][t6_sub] = acc[g_step][t6_step][t6_sub]
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[g_step][t2_step][t2_sub] = acc[g_step][t2_step][t2_sub]
                 * exp_fast(m[g_step] - ref[g_step]);
           }
         }
@@ -2239,15 +2254,15 @@ __device__ __forceinline__ void flash_decode_1_body_2(const bf16_t* __restrict__
   for (int g_step = 0; g_step < kStepsG; ++g_step) {
     const int g_at = g_first + g_step * 8;
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-      const int t6_at = t6_first + t6_step * 8;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      const int t2_at = t2_first + t2_step * 8;
       if (g_at < 8) {
-        Vector<float, kWidthT6> part_out;
+        Vector<float, kWidthT2> part_out;
         #pragma unroll
-        for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-          part_out[t6_sub] = acc[g_step][t6_step][t6_sub];
+        for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+          part_out[t2_sub] = acc[g_step][t2_step][t2_sub];
         }
-        store_single(part_at + int64_t{g_at} * 128 + t6_at, part_out);
+        store_single(part_at + int64_t{g_at} * 128 + t2_at, part_out);
       }
     }
   }
@@ -2301,8 +2316,8 @@ __device__ __forceinline__ void flash_decode_2_body(bf16_t* __restrict__ o,
       #pragma unroll
       for (int t_sub = 0; t_sub < kWidthT; ++t_sub) {
         const int t_el = t_at + t_sub;
-        m = OpMax<float>::combine(m, live && t_at < 16 ? load_element(top_at + int64_t{B} * H
-            * t_el) : 0.0f);
+        m = OpMax<float>::combine(m, live && t_at < 16
+            ? load_element(top_at + int64_t{B} * H * t_el) : 0.0f);
       }
     }
   }
@@ -2468,8 +2483,8 @@ __device__ __forceinline__ void flash_decode_2_body_2(bf16_t* __restrict__ o,
     #pragma unroll
     for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
       const int t3_at = (t3_step * kThreadsT3 + t3_lane) * kWidthT3;
-      const Vector<float, kWidthT3> part_tile = load_single<kWidthT3>(part_at + int64_t{B} * H
-          * t2_at * 128 + t3_at);
+      const Vector<float, kWidthT3> part_tile = load_single<kWidthT3>(part_at
+          + int64_t{B} * H * t2_at * 128 + t3_at);
       #pragma unroll
       for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
         const float w = total_tile[t2_step] > 0.0f ? exp_fast(top_tile[t2_step] - m) : 0.0f;
@@ -2555,12 +2570,12 @@ extern "C" cudaError_t flash_decode(const void* q, const void* k, const void* v,
     return flash_decode_sentence.refuse("requires H % G == 0", {{"H", H}});
   }
   if (int64_t{B} * (H / 8) * 16 > 2147483647) {
-    return flash_decode_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"B",
-        B}, {"H", H}});
+    return flash_decode_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"B", B}, {"H", H}});
   }
   if (int64_t{B} * H > 2147483647) {
-    return flash_decode_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"B",
-        B}, {"H", H}});
+    return flash_decode_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"B", B}, {"H", H}});
   }
   const host_Argument arguments[] = {
     {"q", q, host_times(int64_t{B} * H, 256), 2, false},
@@ -2574,17 +2589,19 @@ extern "C" cudaError_t flash_decode(const void* q, const void* k, const void* v,
   cudaError_t status = host_check_arguments(arguments, &flash_decode_sentence);
   if (status != cudaSuccess) return status;
   float* const part = static_cast<float*>(workspace);
-  float* const top = reinterpret_cast<float*>(static_cast<char*>(workspace) + host_times(int64_t{B}
-      * H, 8192));
+  float* const top = reinterpret_cast<float*>(static_cast<char*>(workspace)
+      + host_times(int64_t{B} * H, 8192));
   float* const total = reinterpret_cast<float*>(static_cast<char*>(workspace)
-      + host_plus(host_times(int64_t{B} * H, 8192), host_times(host_plus(host_times(int64_t{B} * H,
-      64), 255) / 256, 256)));
+      + host_plus(host_times(int64_t{B} * H, 8192),
+      host_times(host_plus(host_times(int64_t{B} * H, 64), 255) / 256, 256)));
   if (int64_t{B} * (H / 8) * 16 > 0) {
     if (host_is_aligned(q, 16) && host_is_aligned(k, 16) && host_is_aligned(v, 16)) {
+      // BN = 128
       status = host_launch(flash_decode_1_kernel, {int64_t{B} * (H / 8) * 16, 128, 143360}, stream,
           static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
           static_cast<const bf16_t*>(v), length, part, top, total, B, H, T, scale);
     } else {
+      // BN = 128: any addresses
       status = host_launch(flash_decode_1_kernel_any, {int64_t{B} * (H / 8) * 16, 128, 143360},
           stream, static_cast<const bf16_t*>(q), static_cast<const bf16_t*>(k),
           static_cast<const bf16_t*>(v), length, part, top, total, B, H, T, scale);
@@ -2593,9 +2610,10 @@ extern "C" cudaError_t flash_decode(const void* q, const void* k, const void* v,
   }
   if (int64_t{B} * H > 0) {
     if (host_is_aligned(o, 8)) {
-      status = host_launch(flash_decode_2_kernel, {(int64_t{B} * H + 3) / 4, 128}, stream,
+      status = host_launch(flash_decode_2_kernel, {host_ceil_div(int64_t{B} * H, 4), 128}, stream,
           static_cast<bf16_t*>(o), part, top, total, B, H);
     } else {
+      // any addresses
       status = host_launch(flash_decode_2_kernel_any, {int64_t{B} * H, 128}, stream,
           static_cast<bf16_t*>(o), part, top, total, B, H);
     }

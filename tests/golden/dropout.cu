@@ -493,6 +493,11 @@ constexpr int resident_ctas(int threads, int wanted) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// A number that a sentence mentions.
 struct host_Number {
   const char* name;
@@ -695,103 +700,105 @@ __device__ __forceinline__ void dropout_body(const bf16_t* __restrict__ x, bf16_
           const unsigned c0 = convert<unsigned>(floor_div(BN * i_tile + i_el, 4));
           const uint64_t p0 = mul_wrap(convert<uint64_t>(c0), uint64_t{3528531795u});
           const unsigned c3 = mul_wrap(c0, 0u);
-          const unsigned n2 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0, uint64_t{32u})) ^ c3) ^ k1);
+          const unsigned n2
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0,
+              uint64_t{32u})) ^ c3) ^ k1);
           const uint64_t p1 = mul_wrap(convert<uint64_t>(n2), uint64_t{3449720151u});
           const unsigned c2 = mul_wrap(c0, 0u);
           const uint64_t p1_2 = mul_wrap(convert<uint64_t>(c2), uint64_t{3449720151u});
           const unsigned c1 = convert<unsigned>(p1_2);
-          const unsigned n0 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1, uint64_t{32u})) ^ c1) ^ k0);
+          const unsigned n0
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1,
+              uint64_t{32u})) ^ c1) ^ k0);
           const uint64_t p0_2 = mul_wrap(convert<uint64_t>(n0), uint64_t{3528531795u});
           const unsigned c1_2 = mul_wrap(c0, 0u);
-          const unsigned n0_2 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1_2,
+          const unsigned n0_2
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_2,
               uint64_t{32u})) ^ c1_2) ^ seed);
           const uint64_t p0_3 = mul_wrap(convert<uint64_t>(n0_2), uint64_t{3528531795u});
           const unsigned c3_2 = convert<unsigned>(p0_3);
-          const unsigned n2_2 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0_2,
+          const unsigned n2_2
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_2,
               uint64_t{32u})) ^ c3_2) ^ k1_3);
           const uint64_t p1_3 = mul_wrap(convert<uint64_t>(n2_2), uint64_t{3449720151u});
           const unsigned c3_3 = convert<unsigned>(p0);
-          const unsigned n2_3 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0_3,
+          const unsigned n2_3
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_3,
               uint64_t{32u})) ^ c3_3) ^ k1_2);
           const uint64_t p1_4 = mul_wrap(convert<uint64_t>(n2_3), uint64_t{3449720151u});
           const unsigned c1_3 = convert<unsigned>(p1_4);
-          const unsigned n0_3 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1_3,
+          const unsigned n0_3
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_3,
               uint64_t{32u})) ^ c1_3) ^ k0_3);
           const uint64_t p0_4 = mul_wrap(convert<uint64_t>(n0_3), uint64_t{3528531795u});
           const unsigned c1_4 = convert<unsigned>(p1);
-          const unsigned n0_4 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1_4,
+          const unsigned n0_4
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_4,
               uint64_t{32u})) ^ c1_4) ^ k0_2);
           const uint64_t p0_5 = mul_wrap(convert<uint64_t>(n0_4), uint64_t{3528531795u});
           const unsigned c3_4 = convert<unsigned>(p0_5);
-          const unsigned n2_4 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0_4,
+          const unsigned n2_4
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_4,
               uint64_t{32u})) ^ c3_4) ^ k1_5);
           const uint64_t p1_5 = mul_wrap(convert<uint64_t>(n2_4), uint64_t{3449720151u});
           const unsigned c3_5 = convert<unsigned>(p0_2);
-          const unsigned n2_5 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0_5,
+          const unsigned n2_5
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_5,
               uint64_t{32u})) ^ c3_5) ^ k1_4);
           const uint64_t p1_6 = mul_wrap(convert<uint64_t>(n2_5), uint64_t{3449720151u});
           const unsigned c1_5 = convert<unsigned>(p1_6);
-          const unsigned n0_5 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1_5,
+          const unsigned n0_5
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_5,
               uint64_t{32u})) ^ c1_5) ^ k0_5);
           const uint64_t p0_6 = mul_wrap(convert<uint64_t>(n0_5), uint64_t{3528531795u});
           const unsigned c1_6 = convert<unsigned>(p1_3);
-          const unsigned n0_6 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1_6,
+          const unsigned n0_6
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_6,
               uint64_t{32u})) ^ c1_6) ^ k0_4);
           const uint64_t p0_7 = mul_wrap(convert<uint64_t>(n0_6), uint64_t{3528531795u});
           const unsigned c3_6 = convert<unsigned>(p0_7);
-          const unsigned n2_6 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0_6,
+          const unsigned n2_6
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_6,
               uint64_t{32u})) ^ c3_6) ^ k1_7);
           const uint64_t p1_7 = mul_wrap(convert<uint64_t>(n2_6), uint64_t{3449720151u});
           const unsigned c3_7 = convert<unsigned>(p0_4);
-          const unsigned n2_7 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0_7,
+          const unsigned n2_7
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_7,
               uint64_t{32u})) ^ c3_7) ^ k1_6);
           const uint64_t p1_8 = mul_wrap(convert<uint64_t>(n2_7), uint64_t{3449720151u});
           const unsigned c1_7 = convert<unsigned>(p1_8);
-          const unsigned n0_7 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1_7,
+          const unsigned n0_7
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_7,
               uint64_t{32u})) ^ c1_7) ^ k0_7);
           const uint64_t p0_8 = mul_wrap(convert<uint64_t>(n0_7), uint64_t{3528531795u});
           const unsigned c1_8 = convert<unsigned>(p1_5);
-          const unsigned n0_8 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1_8,
+          const unsigned n0_8
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_8,
               uint64_t{32u})) ^ c1_8) ^ k0_6);
           const uint64_t p0_9 = mul_wrap(convert<uint64_t>(n0_8), uint64_t{3528531795u});
           const unsigned c3_8 = convert<unsigned>(p0_9);
-          const unsigned n2_8 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0_8,
+          const unsigned n2_8
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_8,
               uint64_t{32u})) ^ c3_8) ^ k1_9);
           const uint64_t p1_9 = mul_wrap(convert<uint64_t>(n2_8), uint64_t{3449720151u});
           const unsigned c3_9 = convert<unsigned>(p0_6);
-          const unsigned n2_9 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0_9,
+          const unsigned n2_9
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_9,
               uint64_t{32u})) ^ c3_9) ^ k1_8);
           const uint64_t p1_10 = mul_wrap(convert<uint64_t>(n2_9), uint64_t{3449720151u});
           const unsigned c1_9 = convert<unsigned>(p1_10);
-          const unsigned n0_9 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1_9,
+          const unsigned n0_9
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_9,
               uint64_t{32u})) ^ c1_9) ^ k0_9);
           const unsigned c1_10 = convert<unsigned>(p1_9);
           const unsigned c1_11 = convert<unsigned>(p1_7);
-          const unsigned n0_10 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1_10,
+          const unsigned n0_10
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_10,
               uint64_t{32u})) ^ c1_11) ^ k0_8);
           const uint64_t p0_10 = mul_wrap(convert<uint64_t>(n0_10), uint64_t{3528531795u});
           const unsigned c3_10 = convert<unsigned>(p0_8);
-          const unsigned n2_10 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0_10,
+          const unsigned n2_10
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_10,
               uint64_t{32u})) ^ c3_10) ^ k1_10);
           const unsigned c3_11 = convert<unsigned>(p0_10);
           const unsigned bits = lane == 0 ? n0_9 : lane == 1 ? c1_10 : lane == 2 ? n2_10 : c3_11;
@@ -816,103 +823,105 @@ __device__ __forceinline__ void dropout_body(const bf16_t* __restrict__ x, bf16_
           const unsigned c0 = convert<unsigned>(floor_div(BN * i_tile + i_el, 4));
           const uint64_t p0 = mul_wrap(convert<uint64_t>(c0), uint64_t{3528531795u});
           const unsigned c3 = mul_wrap(c0, 0u);
-          const unsigned n2 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0, uint64_t{32u})) ^ c3) ^ k1);
+          const unsigned n2
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0,
+              uint64_t{32u})) ^ c3) ^ k1);
           const uint64_t p1 = mul_wrap(convert<uint64_t>(n2), uint64_t{3449720151u});
           const unsigned c2 = mul_wrap(c0, 0u);
           const uint64_t p1_2 = mul_wrap(convert<uint64_t>(c2), uint64_t{3449720151u});
           const unsigned c1 = convert<unsigned>(p1_2);
-          const unsigned n0 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1, uint64_t{32u})) ^ c1) ^ k0);
+          const unsigned n0
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1,
+              uint64_t{32u})) ^ c1) ^ k0);
           const uint64_t p0_2 = mul_wrap(convert<uint64_t>(n0), uint64_t{3528531795u});
           const unsigned c1_2 = mul_wrap(c0, 0u);
-          const unsigned n0_2 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1_2,
+          const unsigned n0_2
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_2,
               uint64_t{32u})) ^ c1_2) ^ seed);
           const uint64_t p0_3 = mul_wrap(convert<uint64_t>(n0_2), uint64_t{3528531795u});
           const unsigned c3_2 = convert<unsigned>(p0_3);
-          const unsigned n2_2 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0_2,
+          const unsigned n2_2
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_2,
               uint64_t{32u})) ^ c3_2) ^ k1_3);
           const uint64_t p1_3 = mul_wrap(convert<uint64_t>(n2_2), uint64_t{3449720151u});
           const unsigned c3_3 = convert<unsigned>(p0);
-          const unsigned n2_3 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0_3,
+          const unsigned n2_3
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_3,
               uint64_t{32u})) ^ c3_3) ^ k1_2);
           const uint64_t p1_4 = mul_wrap(convert<uint64_t>(n2_3), uint64_t{3449720151u});
           const unsigned c1_3 = convert<unsigned>(p1_4);
-          const unsigned n0_3 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1_3,
+          const unsigned n0_3
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_3,
               uint64_t{32u})) ^ c1_3) ^ k0_3);
           const uint64_t p0_4 = mul_wrap(convert<uint64_t>(n0_3), uint64_t{3528531795u});
           const unsigned c1_4 = convert<unsigned>(p1);
-          const unsigned n0_4 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1_4,
+          const unsigned n0_4
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_4,
               uint64_t{32u})) ^ c1_4) ^ k0_2);
           const uint64_t p0_5 = mul_wrap(convert<uint64_t>(n0_4), uint64_t{3528531795u});
           const unsigned c3_4 = convert<unsigned>(p0_5);
-          const unsigned n2_4 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0_4,
+          const unsigned n2_4
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_4,
               uint64_t{32u})) ^ c3_4) ^ k1_5);
           const uint64_t p1_5 = mul_wrap(convert<uint64_t>(n2_4), uint64_t{3449720151u});
           const unsigned c3_5 = convert<unsigned>(p0_2);
-          const unsigned n2_5 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0_5,
+          const unsigned n2_5
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_5,
               uint64_t{32u})) ^ c3_5) ^ k1_4);
           const uint64_t p1_6 = mul_wrap(convert<uint64_t>(n2_5), uint64_t{3449720151u});
           const unsigned c1_5 = convert<unsigned>(p1_6);
-          const unsigned n0_5 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1_5,
+          const unsigned n0_5
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_5,
               uint64_t{32u})) ^ c1_5) ^ k0_5);
           const uint64_t p0_6 = mul_wrap(convert<uint64_t>(n0_5), uint64_t{3528531795u});
           const unsigned c1_6 = convert<unsigned>(p1_3);
-          const unsigned n0_6 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1_6,
+          const unsigned n0_6
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_6,
               uint64_t{32u})) ^ c1_6) ^ k0_4);
           const uint64_t p0_7 = mul_wrap(convert<uint64_t>(n0_6), uint64_t{3528531795u});
           const unsigned c3_6 = convert<unsigned>(p0_7);
-          const unsigned n2_6 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0_6,
+          const unsigned n2_6
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_6,
               uint64_t{32u})) ^ c3_6) ^ k1_7);
           const uint64_t p1_7 = mul_wrap(convert<uint64_t>(n2_6), uint64_t{3449720151u});
           const unsigned c3_7 = convert<unsigned>(p0_4);
-          const unsigned n2_7 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0_7,
+          const unsigned n2_7
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_7,
               uint64_t{32u})) ^ c3_7) ^ k1_6);
           const uint64_t p1_8 = mul_wrap(convert<uint64_t>(n2_7), uint64_t{3449720151u});
           const unsigned c1_7 = convert<unsigned>(p1_8);
-          const unsigned n0_7 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1_7,
+          const unsigned n0_7
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_7,
               uint64_t{32u})) ^ c1_7) ^ k0_7);
           const uint64_t p0_8 = mul_wrap(convert<uint64_t>(n0_7), uint64_t{3528531795u});
           const unsigned c1_8 = convert<unsigned>(p1_5);
-          const unsigned n0_8 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1_8,
+          const unsigned n0_8
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_8,
               uint64_t{32u})) ^ c1_8) ^ k0_6);
           const uint64_t p0_9 = mul_wrap(convert<uint64_t>(n0_8), uint64_t{3528531795u});
           const unsigned c3_8 = convert<unsigned>(p0_9);
-          const unsigned n2_8 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0_8,
+          const unsigned n2_8
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_8,
               uint64_t{32u})) ^ c3_8) ^ k1_9);
           const uint64_t p1_9 = mul_wrap(convert<uint64_t>(n2_8), uint64_t{3449720151u});
           const unsigned c3_9 = convert<unsigned>(p0_6);
-          const unsigned n2_9 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0_9,
+          const unsigned n2_9
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_9,
               uint64_t{32u})) ^ c3_9) ^ k1_8);
           const uint64_t p1_10 = mul_wrap(convert<uint64_t>(n2_9), uint64_t{3449720151u});
           const unsigned c1_9 = convert<unsigned>(p1_10);
-          const unsigned n0_9 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1_9,
+          const unsigned n0_9
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_9,
               uint64_t{32u})) ^ c1_9) ^ k0_9);
           const unsigned c1_10 = convert<unsigned>(p1_9);
           const unsigned c1_11 = convert<unsigned>(p1_7);
-          const unsigned n0_10 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p1_10,
+          const unsigned n0_10
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_10,
               uint64_t{32u})) ^ c1_11) ^ k0_8);
           const uint64_t p0_10 = mul_wrap(convert<uint64_t>(n0_10), uint64_t{3528531795u});
           const unsigned c3_10 = convert<unsigned>(p0_8);
-          const unsigned n2_10 = static_cast<unsigned>(
-              static_cast<unsigned>(convert<unsigned>(shift_right(p0_10,
+          const unsigned n2_10
+              = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_10,
               uint64_t{32u})) ^ c3_10) ^ k1_10);
           const unsigned c3_11 = convert<unsigned>(p0_10);
           const unsigned bits = lane == 0 ? n0_9 : lane == 1 ? c1_10 : lane == 2 ? n2_10 : c3_11;
@@ -1009,103 +1018,105 @@ __device__ __forceinline__ void dropout_body_2(const bf16_t* __restrict__ x, bf1
         const unsigned c0 = convert<unsigned>(floor_div(BN * i_tile + i_el, 4));
         const uint64_t p0 = mul_wrap(convert<uint64_t>(c0), uint64_t{3528531795u});
         const unsigned c3 = mul_wrap(c0, 0u);
-        const unsigned n2 = static_cast<unsigned>(static_cast<unsigned>(
-            convert<unsigned>(shift_right(p0, uint64_t{32u})) ^ c3) ^ k1);
+        const unsigned n2
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0,
+            uint64_t{32u})) ^ c3) ^ k1);
         const uint64_t p1 = mul_wrap(convert<uint64_t>(n2), uint64_t{3449720151u});
         const unsigned c2 = mul_wrap(c0, 0u);
         const uint64_t p1_2 = mul_wrap(convert<uint64_t>(c2), uint64_t{3449720151u});
         const unsigned c1 = convert<unsigned>(p1_2);
-        const unsigned n0 = static_cast<unsigned>(static_cast<unsigned>(
-            convert<unsigned>(shift_right(p1, uint64_t{32u})) ^ c1) ^ k0);
+        const unsigned n0
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1,
+            uint64_t{32u})) ^ c1) ^ k0);
         const uint64_t p0_2 = mul_wrap(convert<uint64_t>(n0), uint64_t{3528531795u});
         const unsigned c1_2 = mul_wrap(c0, 0u);
-        const unsigned n0_2 = static_cast<unsigned>(
-            static_cast<unsigned>(convert<unsigned>(shift_right(p1_2,
+        const unsigned n0_2
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_2,
             uint64_t{32u})) ^ c1_2) ^ seed);
         const uint64_t p0_3 = mul_wrap(convert<uint64_t>(n0_2), uint64_t{3528531795u});
         const unsigned c3_2 = convert<unsigned>(p0_3);
-        const unsigned n2_2 = static_cast<unsigned>(
-            static_cast<unsigned>(convert<unsigned>(shift_right(p0_2,
+        const unsigned n2_2
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_2,
             uint64_t{32u})) ^ c3_2) ^ k1_3);
         const uint64_t p1_3 = mul_wrap(convert<uint64_t>(n2_2), uint64_t{3449720151u});
         const unsigned c3_3 = convert<unsigned>(p0);
-        const unsigned n2_3 = static_cast<unsigned>(
-            static_cast<unsigned>(convert<unsigned>(shift_right(p0_3,
+        const unsigned n2_3
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_3,
             uint64_t{32u})) ^ c3_3) ^ k1_2);
         const uint64_t p1_4 = mul_wrap(convert<uint64_t>(n2_3), uint64_t{3449720151u});
         const unsigned c1_3 = convert<unsigned>(p1_4);
-        const unsigned n0_3 = static_cast<unsigned>(
-            static_cast<unsigned>(convert<unsigned>(shift_right(p1_3,
+        const unsigned n0_3
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_3,
             uint64_t{32u})) ^ c1_3) ^ k0_3);
         const uint64_t p0_4 = mul_wrap(convert<uint64_t>(n0_3), uint64_t{3528531795u});
         const unsigned c1_4 = convert<unsigned>(p1);
-        const unsigned n0_4 = static_cast<unsigned>(
-            static_cast<unsigned>(convert<unsigned>(shift_right(p1_4,
+        const unsigned n0_4
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_4,
             uint64_t{32u})) ^ c1_4) ^ k0_2);
         const uint64_t p0_5 = mul_wrap(convert<uint64_t>(n0_4), uint64_t{3528531795u});
         const unsigned c3_4 = convert<unsigned>(p0_5);
-        const unsigned n2_4 = static_cast<unsigned>(
-            static_cast<unsigned>(convert<unsigned>(shift_right(p0_4,
+        const unsigned n2_4
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_4,
             uint64_t{32u})) ^ c3_4) ^ k1_5);
         const uint64_t p1_5 = mul_wrap(convert<uint64_t>(n2_4), uint64_t{3449720151u});
         const unsigned c3_5 = convert<unsigned>(p0_2);
-        const unsigned n2_5 = static_cast<unsigned>(
-            static_cast<unsigned>(convert<unsigned>(shift_right(p0_5,
+        const unsigned n2_5
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_5,
             uint64_t{32u})) ^ c3_5) ^ k1_4);
         const uint64_t p1_6 = mul_wrap(convert<uint64_t>(n2_5), uint64_t{3449720151u});
         const unsigned c1_5 = convert<unsigned>(p1_6);
-        const unsigned n0_5 = static_cast<unsigned>(
-            static_cast<unsigned>(convert<unsigned>(shift_right(p1_5,
+        const unsigned n0_5
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_5,
             uint64_t{32u})) ^ c1_5) ^ k0_5);
         const uint64_t p0_6 = mul_wrap(convert<uint64_t>(n0_5), uint64_t{3528531795u});
         const unsigned c1_6 = convert<unsigned>(p1_3);
-        const unsigned n0_6 = static_cast<unsigned>(
-            static_cast<unsigned>(convert<unsigned>(shift_right(p1_6,
+        const unsigned n0_6
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_6,
             uint64_t{32u})) ^ c1_6) ^ k0_4);
         const uint64_t p0_7 = mul_wrap(convert<uint64_t>(n0_6), uint64_t{3528531795u});
         const unsigned c3_6 = convert<unsigned>(p0_7);
-        const unsigned n2_6 = static_cast<unsigned>(
-            static_cast<unsigned>(convert<unsigned>(shift_right(p0_6,
+        const unsigned n2_6
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_6,
             uint64_t{32u})) ^ c3_6) ^ k1_7);
         const uint64_t p1_7 = mul_wrap(convert<uint64_t>(n2_6), uint64_t{3449720151u});
         const unsigned c3_7 = convert<unsigned>(p0_4);
-        const unsigned n2_7 = static_cast<unsigned>(
-            static_cast<unsigned>(convert<unsigned>(shift_right(p0_7,
+        const unsigned n2_7
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_7,
             uint64_t{32u})) ^ c3_7) ^ k1_6);
         const uint64_t p1_8 = mul_wrap(convert<uint64_t>(n2_7), uint64_t{3449720151u});
         const unsigned c1_7 = convert<unsigned>(p1_8);
-        const unsigned n0_7 = static_cast<unsigned>(
-            static_cast<unsigned>(convert<unsigned>(shift_right(p1_7,
+        const unsigned n0_7
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_7,
             uint64_t{32u})) ^ c1_7) ^ k0_7);
         const uint64_t p0_8 = mul_wrap(convert<uint64_t>(n0_7), uint64_t{3528531795u});
         const unsigned c1_8 = convert<unsigned>(p1_5);
-        const unsigned n0_8 = static_cast<unsigned>(
-            static_cast<unsigned>(convert<unsigned>(shift_right(p1_8,
+        const unsigned n0_8
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_8,
             uint64_t{32u})) ^ c1_8) ^ k0_6);
         const uint64_t p0_9 = mul_wrap(convert<uint64_t>(n0_8), uint64_t{3528531795u});
         const unsigned c3_8 = convert<unsigned>(p0_9);
-        const unsigned n2_8 = static_cast<unsigned>(
-            static_cast<unsigned>(convert<unsigned>(shift_right(p0_8,
+        const unsigned n2_8
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_8,
             uint64_t{32u})) ^ c3_8) ^ k1_9);
         const uint64_t p1_9 = mul_wrap(convert<uint64_t>(n2_8), uint64_t{3449720151u});
         const unsigned c3_9 = convert<unsigned>(p0_6);
-        const unsigned n2_9 = static_cast<unsigned>(
-            static_cast<unsigned>(convert<unsigned>(shift_right(p0_9,
+        const unsigned n2_9
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_9,
             uint64_t{32u})) ^ c3_9) ^ k1_8);
         const uint64_t p1_10 = mul_wrap(convert<uint64_t>(n2_9), uint64_t{3449720151u});
         const unsigned c1_9 = convert<unsigned>(p1_10);
-        const unsigned n0_9 = static_cast<unsigned>(
-            static_cast<unsigned>(convert<unsigned>(shift_right(p1_9,
+        const unsigned n0_9
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_9,
             uint64_t{32u})) ^ c1_9) ^ k0_9);
         const unsigned c1_10 = convert<unsigned>(p1_9);
         const unsigned c1_11 = convert<unsigned>(p1_7);
-        const unsigned n0_10 = static_cast<unsigned>(
-            static_cast<unsigned>(convert<unsigned>(shift_right(p1_10,
+        const unsigned n0_10
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p1_10,
             uint64_t{32u})) ^ c1_11) ^ k0_8);
         const uint64_t p0_10 = mul_wrap(convert<uint64_t>(n0_10), uint64_t{3528531795u});
         const unsigned c3_10 = convert<unsigned>(p0_8);
-        const unsigned n2_10 = static_cast<unsigned>(
-            static_cast<unsigned>(convert<unsigned>(shift_right(p0_10,
+        const unsigned n2_10
+            = static_cast<unsigned>(static_cast<unsigned>(convert<unsigned>(shift_right(p0_10,
             uint64_t{32u})) ^ c3_10) ^ k1_10);
         const unsigned c3_11 = convert<unsigned>(p0_10);
         const unsigned bits = lane == 0 ? n0_9 : lane == 1 ? c1_10 : lane == 2 ? n2_10 : c3_11;
@@ -1117,7 +1128,7 @@ __device__ __forceinline__ void dropout_body_2(const bf16_t* __restrict__ x, bf1
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 9))
 dropout_kernel(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int N, float keep,
     unsigned seed) {
   dropout_body(x, y, N, keep, seed);
@@ -1159,12 +1170,14 @@ extern "C" cudaError_t dropout(const void* x, void* y, int N, float keep, uint32
   };
   cudaError_t status = host_check_arguments(arguments, &dropout_sentence);
   if (status != cudaSuccess) return status;
-  if ((int64_t{N} + 1023) / 1024 > 0) {
+  if (host_ceil_div(N, 1024) > 0) {
     if (host_is_aligned(x, 16) && host_is_aligned(y, 16)) {
-      status = host_launch(dropout_kernel, {((int64_t{N} + 1023) / 1024 + 3) / 4, 128}, stream,
+      // BN = 1024
+      status = host_launch(dropout_kernel, {host_ceil_div(host_ceil_div(N, 1024), 4), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), N, keep, seed);
     } else {
-      status = host_launch(dropout_kernel_any, {(int64_t{N} + 1023) / 1024, 256}, stream,
+      // BN = 1024: any addresses
+      status = host_launch(dropout_kernel_any, {host_ceil_div(N, 1024), 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), N, keep, seed);
     }
   }

@@ -414,6 +414,11 @@ constexpr int resident_ctas(int threads, int wanted) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// Whether a size of about `estimate` does not fit; then `end` is the nearer end of int64_t. A
 /// double near 2^63 is off by less than 2^12, and the margin here is 2^51.
 [[maybe_unused]] inline bool host_saturated(double estimate, int64_t* end) {
@@ -659,9 +664,9 @@ extern "C" cudaError_t swiglu(const void* gate, const void* up, void* y, int R, 
   if (C < 0) {
     return swiglu_sentence.refuse("C is negative", {{"C", C}});
   }
-  if (int64_t{R} * ((int64_t{C} + 1023) / 1024) > 2147483647) {
-    return swiglu_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"C", C},
-        {"R", R}});
+  if (int64_t{R} * host_ceil_div(C, 1024) > 2147483647) {
+    return swiglu_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"C", C}, {"R", R}});
   }
   const host_Argument arguments[] = {
     {"gate", gate, int64_t{C} * R * 2, 2, false},
@@ -670,16 +675,18 @@ extern "C" cudaError_t swiglu(const void* gate, const void* up, void* y, int R, 
   };
   cudaError_t status = host_check_arguments(arguments, &swiglu_sentence);
   if (status != cudaSuccess) return status;
-  if (int64_t{R} * ((int64_t{C} + 1023) / 1024) > 0) {
-    if (host_is_aligned(gate, 16) && C % 8 == 0 && host_is_aligned(up, 16) && host_is_aligned(y,
-        16)) {
-      status = host_launch(swiglu_kernel, {(int64_t{R} * ((int64_t{C} + 1023) / 1024) + 3) / 4,
+  if (int64_t{R} * host_ceil_div(C, 1024) > 0) {
+    if (host_is_aligned(gate, 16) && C % 8 == 0 && host_is_aligned(up, 16)
+        && host_is_aligned(y, 16)) {
+      // BN = 1024
+      status = host_launch(swiglu_kernel, {host_ceil_div(int64_t{R} * host_ceil_div(C, 1024), 4),
           128}, stream, static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up),
           static_cast<bf16_t*>(y), R, C);
     } else {
-      status = host_launch(swiglu_kernel_any, {int64_t{R} * ((int64_t{C} + 1023) / 1024), 256},
-          stream, static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up),
-          static_cast<bf16_t*>(y), R, C);
+      // BN = 1024: any addresses
+      status = host_launch(swiglu_kernel_any, {int64_t{R} * host_ceil_div(C, 1024), 256}, stream,
+          static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), static_cast<bf16_t*>(y),
+          R, C);
     }
   }
   return status;
@@ -881,8 +888,8 @@ extern "C" cudaError_t rope(const void* x, const float* cosine, const float* sin
     return rope_sentence.refuse("requires D == 2 * HALF", {{"D", D}});
   }
   if (int64_t{H} * T > 2147483647) {
-    return rope_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"H", H}, {"T",
-        T}});
+    return rope_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"H", H}, {"T", T}});
   }
   const host_Argument arguments[] = {
     {"x", x, host_times(host_times(int64_t{D} * H, T), 2), 2, false},
@@ -893,12 +900,13 @@ extern "C" cudaError_t rope(const void* x, const float* cosine, const float* sin
   cudaError_t status = host_check_arguments(arguments, &rope_sentence);
   if (status != cudaSuccess) return status;
   if (int64_t{H} * T > 0) {
-    if (host_is_aligned(x, 8) && int64_t{D} * H % 4 == 0 && D % 4 == 0 && host_is_aligned(cosine,
-        16) && host_is_aligned(sine, 16) && host_is_aligned(y, 8)) {
-      status = host_launch(rope_kernel, {(int64_t{H} * T + 15) / 16, 128}, stream,
+    if (host_is_aligned(x, 8) && int64_t{D} * H % 4 == 0 && D % 4 == 0
+        && host_is_aligned(cosine, 16) && host_is_aligned(sine, 16) && host_is_aligned(y, 8)) {
+      status = host_launch(rope_kernel, {host_ceil_div(int64_t{H} * T, 16), 128}, stream,
           static_cast<const bf16_t*>(x), cosine, sine, static_cast<bf16_t*>(y), T, H, D);
     } else {
-      status = host_launch(rope_kernel_any, {(int64_t{H} * T + 3) / 4, 128}, stream,
+      // any addresses
+      status = host_launch(rope_kernel_any, {host_ceil_div(int64_t{H} * T, 4), 128}, stream,
           static_cast<const bf16_t*>(x), cosine, sine, static_cast<bf16_t*>(y), T, H, D);
     }
   }
@@ -1084,9 +1092,9 @@ extern "C" cudaError_t transpose(const float* x, float* y, int M, int N, void* /
   if (N < 0) {
     return transpose_sentence.refuse("N is negative", {{"N", N}});
   }
-  if ((int64_t{M} + 63) / 64 * ((int64_t{N} + 63) / 64) > 2147483647) {
-    return transpose_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M", M},
-        {"N", N}});
+  if (host_ceil_div(M, 64) * host_ceil_div(N, 64) > 2147483647) {
+    return transpose_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"M", M}, {"N", N}});
   }
   const host_Argument arguments[] = {
     {"x", x, host_times(int64_t{M} * N, 4), 4, false},
@@ -1094,13 +1102,15 @@ extern "C" cudaError_t transpose(const float* x, float* y, int M, int N, void* /
   };
   cudaError_t status = host_check_arguments(arguments, &transpose_sentence);
   if (status != cudaSuccess) return status;
-  if ((int64_t{M} + 63) / 64 * ((int64_t{N} + 63) / 64) > 0) {
+  if (host_ceil_div(M, 64) * host_ceil_div(N, 64) > 0) {
     if (host_is_aligned(y, 16) && M % 4 == 0 && host_is_aligned(x, 16) && N % 4 == 0) {
-      status = host_launch(transpose_kernel, {(int64_t{M} + 63) / 64 * ((int64_t{N} + 63) / 64),
-          256}, stream, x, y, M, N);
+      // BM = 64, BN = 64
+      status = host_launch(transpose_kernel, {host_ceil_div(M, 64) * host_ceil_div(N, 64), 256},
+          stream, x, y, M, N);
     } else {
-      status = host_launch(transpose_kernel_any, {(int64_t{M} + 63) / 64 * ((int64_t{N} + 63) / 64),
-          256}, stream, x, y, M, N);
+      // BM = 64, BN = 64: any addresses
+      status = host_launch(transpose_kernel_any, {host_ceil_div(M, 64) * host_ceil_div(N, 64), 256},
+          stream, x, y, M, N);
     }
   }
   return status;

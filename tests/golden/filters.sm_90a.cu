@@ -1401,6 +1401,11 @@ __device__ __forceinline__ void wgmma_m64n128k16_bf16(
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// The smaller of two sizes.
 [[maybe_unused]] inline int64_t host_min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -1693,8 +1698,9 @@ __device__ __forceinline__ void dense_body(const CUtensorMap& a_map, const CUten
       RingPlace<6> a_b_ring{0, 1};
       const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, 128), 2), 8)
           * ceil_div(N, BN));
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, 128), 2)
-          * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+      for (int item = static_cast<int>(blockIdx.x) / 2;
+          item < ceil_div(ceil_div(M, 128), 2) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x) / 2) {
         int instance = item;
         const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, 128), 2),
             i_tile_pair_group);
@@ -1738,8 +1744,9 @@ __device__ __forceinline__ void dense_body(const CUtensorMap& a_map, const CUten
     int c_col = 0;
     const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, 128), 2), 8)
         * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, 128), 2)
-        * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2;
+        item < ceil_div(ceil_div(M, 128), 2) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x) / 2) {
       // filters.tile:7  for k in range(K by 64):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, 64); ++k_tile) {
@@ -1756,8 +1763,8 @@ __device__ __forceinline__ void dense_body(const CUtensorMap& a_map, const CUten
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n128k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
-                  || k_at > 0);
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -1778,8 +1785,8 @@ __device__ __forceinline__ void dense_body(const CUtensorMap& a_map, const CUten
         }
       }
       if (ceil_div(K, 64) <= 2) {
-        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-            + 64, c_row);
+        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+            c_col + 64, c_row);
       }
       int instance = item;
       const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, 128), 2),
@@ -1810,8 +1817,8 @@ __device__ __forceinline__ void dense_body(const CUtensorMap& a_map, const CUten
       c_col = BN * j_tile;
     }
     send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-        + 64, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+        c_col + 64, c_row);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
@@ -1863,8 +1870,9 @@ __device__ __forceinline__ void dense_body_2(const CUtensorMap& a_map, const CUt
       RingPlace<6> a_b_ring{0, 1};
       const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, 128), 2), 8)
           * ceil_div(N, BN));
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, 128), 2)
-          * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+      for (int item = static_cast<int>(blockIdx.x) / 2;
+          item < ceil_div(ceil_div(M, 128), 2) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x) / 2) {
         int instance = item;
         const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, 128), 2),
             i_tile_pair_group);
@@ -1908,8 +1916,9 @@ __device__ __forceinline__ void dense_body_2(const CUtensorMap& a_map, const CUt
     int c_col = 0;
     const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, 128), 2), 8)
         * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, 128), 2)
-        * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2;
+        item < ceil_div(ceil_div(M, 128), 2) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x) / 2) {
       // filters.tile:7  for k in range(K by 64):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, 64); ++k_tile) {
@@ -1926,8 +1935,8 @@ __device__ __forceinline__ void dense_body_2(const CUtensorMap& a_map, const CUt
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n128k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
-                  || k_at > 0);
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -1943,13 +1952,13 @@ __device__ __forceinline__ void dense_body_2(const CUtensorMap& a_map, const CUt
           write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0],
               c_out[1]);
         } else if (k_tile == 2) {
-          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
-              + 8, c_out[1] + 8);
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N,
+              c_out[0] + 8, c_out[1] + 8);
         }
       }
       if (ceil_div(K, 64) <= 2) {
-        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
-            + 8, c_out[1] + 8);
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N,
+            c_out[0] + 8, c_out[1] + 8);
       }
       int instance = item;
       const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, 128), 2),
@@ -2270,43 +2279,73 @@ __device__ __forceinline__ void dense_body_3(const bf16_t* __restrict__ a,
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 dense_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap c_map, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   dense_body(a_map, b_map, c_map, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 dense_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   dense_body_2(a_map, b_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 dense_kernel_copied(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   dense_body_2(a_map, b_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 dense_kernel_copy(const bf16_t* __restrict__ a, bf16_t* __restrict__ a_rows, int M, int K) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   dense_copy_body(a, a_rows, M, K);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 dense_kernel_copy_2(const bf16_t* __restrict__ b, bf16_t* __restrict__ b_rows, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   dense_copy_body_2(b, b_rows, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 dense_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b, bf16_t* __restrict__ c,
     int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   dense_body_3(a, b, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 // kernel end
@@ -2321,12 +2360,13 @@ extern "C" const char* dense_error() { return dense_sentence.text; }
 /// Bytes of workspace that a call needs.
 extern "C" size_t dense_workspace_bytes(int M, int K, int N) {
   return static_cast<size_t>(host_max_of((int64_t{K} * M + 2520000) / 22901 * host_min_of(1, K % 8)
-      + (int64_t{K} * N + 2520000) / 22901 * host_min_of(1, N % 8) <= host_times((int64_t{K}
-      + 63) / 64 * ((int64_t{M} + 127) / 128), (int64_t{N} + 127) / 128) && int64_t{M}
-      * ((int64_t{K} + 4095) / 4096) <= 2147483647 && int64_t{K} * ((int64_t{N}
-      + 4095) / 4096) <= 2147483647 ? host_plus((int64_t{K} * ((int64_t{N} + 7) / 8)
-      * host_min_of(1, N % 8) * 16 + 255) / 256 * 256, (int64_t{M} * ((int64_t{K} + 7) / 8)
-      * host_min_of(1, K % 8) * 16 + 255) / 256 * 256) : 0, 0));
+      + (int64_t{K} * N + 2520000) / 22901 * host_min_of(1, N % 8)
+      <= host_times(host_ceil_div(K, 64) * host_ceil_div(M, 128), host_ceil_div(N, 128))
+      && int64_t{M} * host_ceil_div(K, 4096) <= 2147483647
+      && int64_t{K} * host_ceil_div(N, 4096) <= 2147483647
+      ? host_plus(host_ceil_div(int64_t{K} * host_ceil_div(N, 8) * host_min_of(1, N % 8) * 16, 256)
+      * 256, host_ceil_div(int64_t{M} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256)
+      * 256) : 0, 0));
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
@@ -2342,9 +2382,9 @@ extern "C" cudaError_t dense(const void* a, const void* b, void* c, int M, int K
   if (N < 0) {
     return dense_sentence.refuse("N is negative", {{"N", N}});
   }
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 2147483647) {
-    return dense_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M", M},
-        {"N", N}});
+  if (host_ceil_div(M, 128) * host_ceil_div(N, 128) > 2147483647) {
+    return dense_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"M", M}, {"N", N}});
   }
   const host_Argument arguments[] = {
     {"a", a, int64_t{K} * M * 2, 2, false},
@@ -2356,12 +2396,13 @@ extern "C" cudaError_t dense(const void* a, const void* b, void* c, int M, int K
   cudaError_t status = host_check_arguments(arguments, &dense_sentence);
   if (status != cudaSuccess) return status;
   bf16_t* const a_rows = static_cast<bf16_t*>(workspace);
-  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace) + (int64_t{M}
-      * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256);
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 0) {
+  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace)
+      + host_ceil_div(int64_t{M} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256) * 256);
+  if (host_ceil_div(M, 128) * host_ceil_div(N, 128) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 127) / 128) * 2;
+      // BN = 128
+      int64_t ctas = host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 128) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -2379,7 +2420,8 @@ extern "C" cudaError_t dense(const void* a, const void* b, void* c, int M, int K
       status = host_launch(dense_kernel, {ctas, 384, 231424}, stream, a_map, b_map, c_map, M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 127) / 128) * 2;
+      // BN = 128: a result whose rows begin anywhere
+      int64_t ctas = host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 128) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -2392,40 +2434,43 @@ extern "C" cudaError_t dense(const void* a, const void* b, void* c, int M, int K
       if (status != cudaSuccess) return status;
       status = host_launch(dense_kernel_any_out, {ctas, 384, 231424}, stream, a_map, b_map,
           static_cast<bf16_t*>(c), M, K, N);
-    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1 && (int64_t{K} * M
-        + 2520000) / 22901 * host_min_of(1, K % 8) + (int64_t{K} * N + 2520000) / 22901
-        * host_min_of(1, N % 8) <= host_times((int64_t{K} + 63) / 64 * ((int64_t{M} + 127) / 128),
-        (int64_t{N} + 127) / 128) && int64_t{M} * ((int64_t{K} + 4095) / 4096) <= 2147483647
-        && int64_t{K} * ((int64_t{N} + 4095) / 4096) <= 2147483647 && (K % 8 != 0
-        || host_is_aligned(a, 16)) && (N % 8 != 0 || host_is_aligned(b, 16))) {
+    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1
+        && (int64_t{K} * M + 2520000) / 22901 * host_min_of(1, K % 8)
+        + (int64_t{K} * N + 2520000) / 22901 * host_min_of(1, N % 8)
+        <= host_times(host_ceil_div(K, 64) * host_ceil_div(M, 128), host_ceil_div(N, 128))
+        && int64_t{M} * host_ceil_div(K, 4096) <= 2147483647
+        && int64_t{K} * host_ceil_div(N, 4096) <= 2147483647
+        && (K % 8 != 0 || host_is_aligned(a, 16)) && (N % 8 != 0 || host_is_aligned(b, 16))) {
+      // BN = 128: operands whose rows begin anywhere are copied first
       if (K % 8 != 0) {
-        status = host_launch(dense_kernel_copy, {int64_t{M} * ((int64_t{K} + 4095) / 4096), 128},
-            stream, static_cast<const bf16_t*>(a), a_rows, M, K);
+        status = host_launch(dense_kernel_copy, {int64_t{M} * host_ceil_div(K, 4096), 128}, stream,
+            static_cast<const bf16_t*>(a), a_rows, M, K);
         if (status != cudaSuccess) return status;
       }
       if (N % 8 != 0) {
-        status = host_launch(dense_kernel_copy_2, {int64_t{K} * ((int64_t{N} + 4095) / 4096), 128},
+        status = host_launch(dense_kernel_copy_2, {int64_t{K} * host_ceil_div(N, 4096), 128},
             stream, static_cast<const bf16_t*>(b), b_rows, K, N);
         if (status != cudaSuccess) return status;
       }
-      int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 127) / 128) * 2;
+      int64_t ctas = host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 128) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
       status = host_tensor_map(&a_map, "a", {K % 8 != 0 ? a_rows : a,
-          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {(int64_t{K}
-          + 7) / 8 * 16}, {64, 128}}, &dense_sentence);
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M},
+          {host_ceil_div(K, 8) * 16}, {64, 128}}, &dense_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {N % 8 != 0 ? b_rows : b,
-          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {(int64_t{N}
-          + 7) / 8 * 16}, {64, 64}}, &dense_sentence);
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K},
+          {host_ceil_div(N, 8) * 16}, {64, 64}}, &dense_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch(dense_kernel_copied, {ctas, 384, 231424}, stream, a_map, b_map,
           static_cast<bf16_t*>(c), M, K, N);
     } else {
-      status = host_launch(dense_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128),
-          128, 98304}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+      // BN = 128: any addresses
+      status = host_launch(dense_kernel_any, {host_ceil_div(M, 128) * host_ceil_div(N, 128), 128,
+          98304}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
           static_cast<bf16_t*>(c), M, K, N);
     }
   }
@@ -2465,10 +2510,11 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
-      const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, 128), 8) * ceil_div(ceil_div(N,
-          BN), 2));
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(N, BN), 2)
-          * ceil_div(M, 128); item += static_cast<int>(gridDim.x) / 2) {
+      const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, 128), 8)
+          * ceil_div(ceil_div(N, BN), 2));
+      for (int item = static_cast<int>(blockIdx.x) / 2;
+          item < ceil_div(ceil_div(N, BN), 2) * ceil_div(M, 128);
+          item += static_cast<int>(gridDim.x) / 2) {
         int instance = item;
         const int i_tile = swept_row<8>(instance, ceil_div(M, 128), i_tile_group);
         const int j_tile_pair = swept_column<8>(instance, ceil_div(M, 128), i_tile_group);
@@ -2544,10 +2590,11 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
     }
     int c_row = M;
     int c_col = 0;
-    const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, 128), 8) * ceil_div(ceil_div(N,
-        BN), 2));
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(N, BN), 2)
-        * ceil_div(M, 128); item += static_cast<int>(gridDim.x) / 2) {
+    const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, 128), 8)
+        * ceil_div(ceil_div(N, BN), 2));
+    for (int item = static_cast<int>(blockIdx.x) / 2;
+        item < ceil_div(ceil_div(N, BN), 2) * ceil_div(M, 128);
+        item += static_cast<int>(gridDim.x) / 2) {
       int instance = item;
       const int i_tile = swept_row<8>(instance, ceil_div(M, 128), i_tile_group);
       const int j_tile_pair = swept_column<8>(instance, ceil_div(M, 128), i_tile_group);
@@ -2618,8 +2665,8 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
             c_row);
       }
       if (k_trips <= 2) {
-        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-            + 64, c_row);
+        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+            c_col + 64, c_row);
       }
 
       // filters.tile:20  for k in range(K by 64):
@@ -2646,8 +2693,8 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
       c_col = BN * j_tile;
     }
     send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-        + 64, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+        c_col + 64, c_row);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
@@ -2683,10 +2730,11 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
-      const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, 128), 8) * ceil_div(ceil_div(N,
-          BN), 2));
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(N, BN), 2)
-          * ceil_div(M, 128); item += static_cast<int>(gridDim.x) / 2) {
+      const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, 128), 8)
+          * ceil_div(ceil_div(N, BN), 2));
+      for (int item = static_cast<int>(blockIdx.x) / 2;
+          item < ceil_div(ceil_div(N, BN), 2) * ceil_div(M, 128);
+          item += static_cast<int>(gridDim.x) / 2) {
         int instance = item;
         const int i_tile = swept_row<8>(instance, ceil_div(M, 128), i_tile_group);
         const int j_tile_pair = swept_column<8>(instance, ceil_div(M, 128), i_tile_group);
@@ -2762,10 +2810,11 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
     }
     int c_row = M;
     int c_col = 0;
-    const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, 128), 8) * ceil_div(ceil_div(N,
-        BN), 2));
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(N, BN), 2)
-        * ceil_div(M, 128); item += static_cast<int>(gridDim.x) / 2) {
+    const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, 128), 8)
+        * ceil_div(ceil_div(N, BN), 2));
+    for (int item = static_cast<int>(blockIdx.x) / 2;
+        item < ceil_div(ceil_div(N, BN), 2) * ceil_div(M, 128);
+        item += static_cast<int>(gridDim.x) / 2) {
       int instance = item;
       const int i_tile = swept_row<8>(instance, ceil_div(M, 128), i_tile_group);
       const int j_tile_pair = swept_column<8>(instance, ceil_div(M, 128), i_tile_group);
@@ -2827,8 +2876,8 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
           write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0],
               c_out[1]);
         } else if (k == 2) {
-          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
-              + 8, c_out[1] + 8);
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N,
+              c_out[0] + 8, c_out[1] + 8);
         }
       }
       if (k_trips <= 0) {
@@ -2836,8 +2885,8 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
             c_out[1]);
       }
       if (k_trips <= 2) {
-        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
-            + 8, c_out[1] + 8);
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N,
+            c_out[0] + 8, c_out[1] + 8);
       }
 
       // filters.tile:20  for k in range(K by 64):
@@ -3115,27 +3164,43 @@ __device__ __forceinline__ void blocks_body_3(const bf16_t* __restrict__ a,
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 blocks_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap c_map, const bool* __restrict__ alive, int M, int K,
     int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   blocks_body(a_map, b_map, c_map, alive, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 blocks_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, const bool* __restrict__ alive,
     bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   blocks_body_2(a_map, b_map, alive, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 blocks_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     const bool* __restrict__ alive, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   blocks_body_3(a, b, alive, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 // kernel end
@@ -3165,22 +3230,23 @@ extern "C" cudaError_t blocks(const void* a, const void* b, const uint8_t* alive
   if (N < 0) {
     return blocks_sentence.refuse("N is negative", {{"N", N}});
   }
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 2147483647) {
-    return blocks_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M", M},
-        {"N", N}});
+  if (host_ceil_div(M, 128) * host_ceil_div(N, 128) > 2147483647) {
+    return blocks_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"M", M}, {"N", N}});
   }
   const host_Argument arguments[] = {
     {"a", a, int64_t{K} * M * 2, 2, false},
     {"b", b, int64_t{K} * N * 2, 2, false},
-    {"alive", alive, (int64_t{K} + 63) / 64 * ((int64_t{M} + 127) / 128), 1, false},
+    {"alive", alive, host_ceil_div(K, 64) * host_ceil_div(M, 128), 1, false},
     {"c", c, int64_t{M} * N * 2, 2, true},
   };
   cudaError_t status = host_check_arguments(arguments, &blocks_sentence);
   if (status != cudaSuccess) return status;
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 0) {
+  if (host_ceil_div(M, 128) * host_ceil_div(N, 128) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = ((int64_t{N} + 127) / 128 + 1) / 2 * ((int64_t{M} + 127) / 128) * 2;
+      // BN = 128
+      int64_t ctas = host_ceil_div(host_ceil_div(N, 128), 2) * host_ceil_div(M, 128) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -3199,7 +3265,8 @@ extern "C" cudaError_t blocks(const void* a, const void* b, const uint8_t* alive
           reinterpret_cast<const bool*>(alive), M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = ((int64_t{N} + 127) / 128 + 1) / 2 * ((int64_t{M} + 127) / 128) * 2;
+      // BN = 128: a result whose rows begin anywhere
+      int64_t ctas = host_ceil_div(host_ceil_div(N, 128), 2) * host_ceil_div(M, 128) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -3213,8 +3280,9 @@ extern "C" cudaError_t blocks(const void* a, const void* b, const uint8_t* alive
       status = host_launch(blocks_kernel_any_out, {ctas, 384, 231424}, stream, a_map, b_map,
           reinterpret_cast<const bool*>(alive), static_cast<bf16_t*>(c), M, K, N);
     } else {
-      status = host_launch(blocks_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 128}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+      // BN = 128: any addresses
+      status = host_launch(blocks_kernel_any, {host_ceil_div(M, 128) * host_ceil_div(N, 128), 128},
+          stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
           reinterpret_cast<const bool*>(alive), static_cast<bf16_t*>(c), M, K, N);
     }
   }
@@ -3256,8 +3324,9 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
       RingPlace<6> a_b_ring{0, 1};
       const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, 128), 2), 8)
           * ceil_div(N, BN));
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, 128), 2)
-          * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+      for (int item = static_cast<int>(blockIdx.x) / 2;
+          item < ceil_div(ceil_div(M, 128), 2) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x) / 2) {
         int instance = item;
         const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, 128), 2),
             i_tile_pair_group);
@@ -3339,8 +3408,9 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
     int c_col = 0;
     const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, 128), 2), 8)
         * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, 128), 2)
-        * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2;
+        item < ceil_div(ceil_div(M, 128), 2) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x) / 2) {
       const int k_all_end = ceil_div(K, 64);
 
       // filters.tile:36  for k in range(K by 64):
@@ -3407,8 +3477,8 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
             c_row);
       }
       if (k_trips <= 2) {
-        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-            + 64, c_row);
+        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+            c_col + 64, c_row);
       }
       int instance = item;
       const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, 128), 2),
@@ -3441,8 +3511,8 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
       c_col = BN * j_tile;
     }
     send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-        + 64, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+        c_col + 64, c_row);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
@@ -3480,8 +3550,9 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
       RingPlace<6> a_b_ring{0, 1};
       const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, 128), 2), 8)
           * ceil_div(N, BN));
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, 128), 2)
-          * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+      for (int item = static_cast<int>(blockIdx.x) / 2;
+          item < ceil_div(ceil_div(M, 128), 2) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x) / 2) {
         int instance = item;
         const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, 128), 2),
             i_tile_pair_group);
@@ -3563,8 +3634,9 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
     int c_col = 0;
     const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, 128), 2), 8)
         * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, 128), 2)
-        * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2;
+        item < ceil_div(ceil_div(M, 128), 2) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x) / 2) {
       const int k_all_end = ceil_div(K, 64);
 
       // filters.tile:36  for k in range(K by 64):
@@ -3622,8 +3694,8 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
           write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0],
               c_out[1]);
         } else if (k == 2) {
-          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
-              + 8, c_out[1] + 8);
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N,
+              c_out[0] + 8, c_out[1] + 8);
         }
       }
       if (k_trips <= 0) {
@@ -3631,8 +3703,8 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
             c_out[1]);
       }
       if (k_trips <= 2) {
-        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
-            + 8, c_out[1] + 8);
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N,
+            c_out[0] + 8, c_out[1] + 8);
       }
       int instance = item;
       const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, 128), 2),
@@ -3916,27 +3988,43 @@ __device__ __forceinline__ void steps_body_3(const bf16_t* __restrict__ a,
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 steps_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap c_map, const bool* __restrict__ alive, int M, int K,
     int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   steps_body(a_map, b_map, c_map, alive, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 steps_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, const bool* __restrict__ alive,
     bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   steps_body_2(a_map, b_map, alive, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 steps_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     const bool* __restrict__ alive, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   steps_body_3(a, b, alive, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 // kernel end
@@ -3966,22 +4054,23 @@ extern "C" cudaError_t steps(const void* a, const void* b, const uint8_t* alive,
   if (N < 0) {
     return steps_sentence.refuse("N is negative", {{"N", N}});
   }
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 2147483647) {
-    return steps_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M", M},
-        {"N", N}});
+  if (host_ceil_div(M, 128) * host_ceil_div(N, 128) > 2147483647) {
+    return steps_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"M", M}, {"N", N}});
   }
   const host_Argument arguments[] = {
     {"a", a, int64_t{K} * M * 2, 2, false},
     {"b", b, int64_t{K} * N * 2, 2, false},
-    {"alive", alive, (int64_t{K} + 63) / 64, 1, false},
+    {"alive", alive, host_ceil_div(K, 64), 1, false},
     {"c", c, int64_t{M} * N * 2, 2, true},
   };
   cudaError_t status = host_check_arguments(arguments, &steps_sentence);
   if (status != cudaSuccess) return status;
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 0) {
+  if (host_ceil_div(M, 128) * host_ceil_div(N, 128) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 127) / 128) * 2;
+      // BN = 128
+      int64_t ctas = host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 128) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -4000,7 +4089,8 @@ extern "C" cudaError_t steps(const void* a, const void* b, const uint8_t* alive,
           reinterpret_cast<const bool*>(alive), M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 127) / 128) * 2;
+      // BN = 128: a result whose rows begin anywhere
+      int64_t ctas = host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 128) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -4014,8 +4104,9 @@ extern "C" cudaError_t steps(const void* a, const void* b, const uint8_t* alive,
       status = host_launch(steps_kernel_any_out, {ctas, 384, 231424}, stream, a_map, b_map,
           reinterpret_cast<const bool*>(alive), static_cast<bf16_t*>(c), M, K, N);
     } else {
-      status = host_launch(steps_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128),
-          128}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+      // BN = 128: any addresses
+      status = host_launch(steps_kernel_any, {host_ceil_div(M, 128) * host_ceil_div(N, 128), 128},
+          stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
           reinterpret_cast<const bool*>(alive), static_cast<bf16_t*>(c), M, K, N);
     }
   }

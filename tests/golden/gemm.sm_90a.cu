@@ -1586,6 +1586,11 @@ __device__ __forceinline__ void wgmma_m64n256k16_bf16(
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// The smaller of two sizes.
 [[maybe_unused]] inline int64_t host_min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -1863,8 +1868,8 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
     registers_give<32>();
     if (thread / 32 == 12 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x)) {
         int i_tile_group_now = min_of(ceil_div(M, BM), 8) * ceil_div(N, BN);
         renew(i_tile_group_now);
         const IntDivisor i_tile_group = int_divisor(i_tile_group_now);
@@ -1905,8 +1910,8 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
     int c_row = M;
     int c_col = 0;
     const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x)) {
       // gemm.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -1923,8 +1928,8 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n160k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
-                  || k_at > 0);
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -1954,12 +1959,12 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
         }
       }
       if (ceil_div(K, BK) <= 2) {
-        send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4, c_col
-            + 32, c_row);
+        send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4,
+            c_col + 32, c_row);
       }
       if (ceil_div(K, BK) <= 4) {
-        send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 2], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-            + 64, c_row);
+        send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 2], c_map, c_out[0] + 8, c_out[1] + 8,
+            c_col + 64, c_row);
       }
       if (ceil_div(K, BK) <= 6) {
         send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 3], c_map, c_out[0] + 12, c_out[1] + 12,
@@ -1995,14 +2000,14 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
       c_col = BN * j_tile;
     }
     send_chunk<0>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
-    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4, c_col
-        + 32, c_row);
-    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 2], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-        + 64, c_row);
-    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 3], c_map, c_out[0] + 12, c_out[1] + 12, c_col
-        + 96, c_row);
-    send_chunk<3>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0] + 16, c_out[1] + 16, c_col
-        + 128, c_row);
+    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4,
+        c_col + 32, c_row);
+    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 2], c_map, c_out[0] + 8, c_out[1] + 8,
+        c_col + 64, c_row);
+    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 3], c_map, c_out[0] + 12, c_out[1] + 12,
+        c_col + 96, c_row);
+    send_chunk<3>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
+        c_col + 128, c_row);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
 }
@@ -2039,8 +2044,8 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
       const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x)) {
         int instance = item;
         const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
         const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
@@ -2078,8 +2083,8 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
     int c_row = M;
     int c_col = 0;
     const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x)) {
       // gemm.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2096,8 +2101,8 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n192k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
-                  || k_at > 0);
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -2121,8 +2126,8 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
         }
       }
       if (ceil_div(K, BK) <= 2) {
-        send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-            + 64, c_row);
+        send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+            c_col + 64, c_row);
       }
       if (ceil_div(K, BK) <= 4) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
@@ -2154,10 +2159,10 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
       c_col = BN * j_tile;
     }
     send_chunk<0>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
-    send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-        + 64, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16, c_col
-        + 128, c_row);
+    send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+        c_col + 64, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
+        c_col + 128, c_row);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
 }
@@ -2194,8 +2199,8 @@ __device__ __forceinline__ void gemm_nn_body_3(const CUtensorMap& a_map, const C
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
       const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x)) {
         int instance = item;
         const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
         const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
@@ -2233,8 +2238,8 @@ __device__ __forceinline__ void gemm_nn_body_3(const CUtensorMap& a_map, const C
     int c_row = M;
     int c_col = 0;
     const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x)) {
       // gemm.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2251,8 +2256,8 @@ __device__ __forceinline__ void gemm_nn_body_3(const CUtensorMap& a_map, const C
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n128k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
-                  || k_at > 0);
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -2273,8 +2278,8 @@ __device__ __forceinline__ void gemm_nn_body_3(const CUtensorMap& a_map, const C
         }
       }
       if (ceil_div(K, BK) <= 2) {
-        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-            + 64, c_row);
+        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+            c_col + 64, c_row);
       }
       int instance = item;
       const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
@@ -2302,8 +2307,8 @@ __device__ __forceinline__ void gemm_nn_body_3(const CUtensorMap& a_map, const C
       c_col = BN * j_tile;
     }
     send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-        + 64, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+        c_col + 64, c_row);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
 }
@@ -2355,8 +2360,9 @@ __device__ __forceinline__ void gemm_nn_body_4(const CUtensorMap& a_map, const C
       RingPlace<4> a_b_ring{0, 1};
       const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
           * ceil_div(N, BN));
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-          * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+      for (int item = static_cast<int>(blockIdx.x) / 2;
+          item < ceil_div(ceil_div(M, BM), 2) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x) / 2) {
         int instance = item;
         const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
             i_tile_pair_group);
@@ -2400,8 +2406,9 @@ __device__ __forceinline__ void gemm_nn_body_4(const CUtensorMap& a_map, const C
     int c_col = 0;
     const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
         * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-        * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2;
+        item < ceil_div(ceil_div(M, BM), 2) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x) / 2) {
       // gemm.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2418,8 +2425,8 @@ __device__ __forceinline__ void gemm_nn_body_4(const CUtensorMap& a_map, const C
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n256k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
-                  || k_at > 0);
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -2446,8 +2453,8 @@ __device__ __forceinline__ void gemm_nn_body_4(const CUtensorMap& a_map, const C
         }
       }
       if (ceil_div(K, BK) <= 2) {
-        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-            + 64, c_row);
+        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+            c_col + 64, c_row);
       }
       if (ceil_div(K, BK) <= 4) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
@@ -2485,12 +2492,12 @@ __device__ __forceinline__ void gemm_nn_body_4(const CUtensorMap& a_map, const C
       c_col = BN * j_tile;
     }
     send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-        + 64, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16, c_col
-        + 128, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 24, c_out[1] + 24, c_col
-        + 192, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+        c_col + 64, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
+        c_col + 128, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 24, c_out[1] + 24,
+        c_col + 192, c_row);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
@@ -2543,8 +2550,9 @@ __device__ __forceinline__ void gemm_nn_body_5(const CUtensorMap& a_map, const C
       RingPlace<4> a_b_ring{0, 1};
       const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
           * ceil_div(N, BN));
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-          * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+      for (int item = static_cast<int>(blockIdx.x) / 2;
+          item < ceil_div(ceil_div(M, BM), 2) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x) / 2) {
         int instance = item;
         const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
             i_tile_pair_group);
@@ -2588,8 +2596,9 @@ __device__ __forceinline__ void gemm_nn_body_5(const CUtensorMap& a_map, const C
     int c_col = 0;
     const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
         * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-        * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2;
+        item < ceil_div(ceil_div(M, BM), 2) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x) / 2) {
       // gemm.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2606,8 +2615,8 @@ __device__ __forceinline__ void gemm_nn_body_5(const CUtensorMap& a_map, const C
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n256k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
-                  || k_at > 0);
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -2623,27 +2632,27 @@ __device__ __forceinline__ void gemm_nn_body_5(const CUtensorMap& a_map, const C
           write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0],
               c_out[1]);
         } else if (k_tile == 2) {
-          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
-              + 8, c_out[1] + 8);
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N,
+              c_out[0] + 8, c_out[1] + 8);
         } else if (k_tile == 4) {
-          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
-              + 16, c_out[1] + 16);
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N,
+              c_out[0] + 16, c_out[1] + 16);
         } else if (k_tile == 6) {
-          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
-              + 24, c_out[1] + 24);
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N,
+              c_out[0] + 24, c_out[1] + 24);
         }
       }
       if (ceil_div(K, BK) <= 2) {
-        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
-            + 8, c_out[1] + 8);
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N,
+            c_out[0] + 8, c_out[1] + 8);
       }
       if (ceil_div(K, BK) <= 4) {
-        write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
-            + 16, c_out[1] + 16);
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N,
+            c_out[0] + 16, c_out[1] + 16);
       }
       if (ceil_div(K, BK) <= 6) {
-        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
-            + 24, c_out[1] + 24);
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N,
+            c_out[0] + 24, c_out[1] + 24);
       }
       int instance = item;
       const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
@@ -2972,61 +2981,103 @@ extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 gemm_nn_kernel_even_192x160(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap c_map, int M,
     int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_nn_body(a_map, b_map, c_map, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
 gemm_nn_kernel_even_128x192(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap c_map, int M,
     int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_nn_body_2(a_map, b_map, c_map, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
 gemm_nn_kernel_even_128x128(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap c_map, int M,
     int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_nn_body_3(a_map, b_map, c_map, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_nn_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap c_map, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_nn_body_4(a_map, b_map, c_map, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_nn_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_nn_body_5(a_map, b_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_nn_kernel_copied(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_nn_body_5(a_map, b_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nn_kernel_copy(const bf16_t* __restrict__ a, bf16_t* __restrict__ a_rows, int M, int K) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_nn_copy_body(a, a_rows, M, K);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nn_kernel_copy_2(const bf16_t* __restrict__ b, bf16_t* __restrict__ b_rows, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_nn_copy_body_2(b, b_rows, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nn_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_nn_body_6(a, b, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 // kernel end
@@ -3041,12 +3092,13 @@ extern "C" const char* gemm_nn_error() { return gemm_nn_sentence.text; }
 /// Bytes of workspace that a call needs.
 extern "C" size_t gemm_nn_workspace_bytes(int M, int K, int N) {
   return static_cast<size_t>(host_max_of((int64_t{K} * M + 2520000) / 45802 * host_min_of(1, K % 8)
-      + (int64_t{K} * N + 2520000) / 45802 * host_min_of(1, N % 8) <= host_times((int64_t{K}
-      + 63) / 64 * ((int64_t{M} + 127) / 128), (int64_t{N} + 255) / 256) && int64_t{M}
-      * ((int64_t{K} + 4095) / 4096) <= 2147483647 && int64_t{K} * ((int64_t{N}
-      + 4095) / 4096) <= 2147483647 ? host_plus((int64_t{K} * ((int64_t{N} + 7) / 8)
-      * host_min_of(1, N % 8) * 16 + 255) / 256 * 256, (int64_t{M} * ((int64_t{K} + 7) / 8)
-      * host_min_of(1, K % 8) * 16 + 255) / 256 * 256) : 0, 0));
+      + (int64_t{K} * N + 2520000) / 45802 * host_min_of(1, N % 8)
+      <= host_times(host_ceil_div(K, 64) * host_ceil_div(M, 128), host_ceil_div(N, 256))
+      && int64_t{M} * host_ceil_div(K, 4096) <= 2147483647
+      && int64_t{K} * host_ceil_div(N, 4096) <= 2147483647
+      ? host_plus(host_ceil_div(int64_t{K} * host_ceil_div(N, 8) * host_min_of(1, N % 8) * 16, 256)
+      * 256, host_ceil_div(int64_t{M} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256)
+      * 256) : 0, 0));
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
@@ -3062,9 +3114,9 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
   if (N < 0) {
     return gemm_nn_sentence.refuse("N is negative", {{"N", N}});
   }
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256) > 2147483647) {
-    return gemm_nn_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M", M},
-        {"N", N}});
+  if (host_ceil_div(M, 128) * host_ceil_div(N, 256) > 2147483647) {
+    return gemm_nn_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"M", M}, {"N", N}});
   }
   const host_Argument arguments[] = {
     {"a", a, int64_t{K} * M * 2, 2, false},
@@ -3076,20 +3128,21 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
   cudaError_t status = host_check_arguments(arguments, &gemm_nn_sentence);
   if (status != cudaSuccess) return status;
   bf16_t* const a_rows = static_cast<bf16_t*>(workspace);
-  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace) + (int64_t{M}
-      * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256);
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256) > 0) {
-    if (int64_t{K} * 2 % 64 == 0 && int64_t{N} * 2 % 64 == 0 && (int64_t{M} + 191) / 192
-        * ((int64_t{N} + 159) / 160) <= 2147483647 && static_cast<int64_t>(((int64_t{M} + 191) / 192
-        * ((int64_t{N} + 159) / 160) + 131) / 132 * 31776) * 51 < static_cast<int64_t>((((int64_t{M}
-        + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) + 65) / 66 * 33536) * 50 && ((int64_t{M}
-        + 191) / 192 * ((int64_t{N} + 159) / 160) + 131) / 132 * 31776 <= ((int64_t{M} + 127) / 128
-        * ((int64_t{N} + 191) / 192) + 131) / 132 * 25536 && ((int64_t{M} + 191) / 192
-        * ((int64_t{N} + 159) / 160) + 131) / 132 * 31776 <= ((int64_t{M} + 127) / 128
-        * ((int64_t{N} + 127) / 128) + 131) / 132 * 17152 && host_is_aligned(a, 16) && K % 8 == 0
-        && host_is_aligned(b, 16) && N % 8 == 0 && host_is_aligned(c, 16) && K >= 1 && M >= 1
-        && N >= 1) {
-      int64_t ctas = (int64_t{M} + 191) / 192 * ((int64_t{N} + 159) / 160);
+  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace)
+      + host_ceil_div(int64_t{M} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256) * 256);
+  if (host_ceil_div(M, 128) * host_ceil_div(N, 256) > 0) {
+    if (int64_t{K} * 2 % 64 == 0 && int64_t{N} * 2 % 64 == 0
+        && host_ceil_div(M, 192) * host_ceil_div(N, 160) <= 2147483647
+        && (host_ceil_div(host_ceil_div(M, 192) * host_ceil_div(N, 160), 132) * 31776) * 51
+        < (host_ceil_div(host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 256), 66)
+        * 33536) * 50 && host_ceil_div(host_ceil_div(M, 192) * host_ceil_div(N, 160), 132) * 31776
+        <= host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 192), 132) * 25536
+        && host_ceil_div(host_ceil_div(M, 192) * host_ceil_div(N, 160), 132) * 31776
+        <= host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 128), 132) * 17152
+        && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
+        && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
+      // BM = 192, BN = 160, BK = 64: rounds of CTAs that are more even
+      int64_t ctas = host_ceil_div(M, 192) * host_ceil_div(N, 160);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -3106,15 +3159,16 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_nn_kernel_even_192x160, {ctas, 512, 231424}, stream, a_map, b_map,
           c_map, M, K, N);
-    } else if (int64_t{K} * 2 % 64 == 0 && int64_t{N} * 2 % 64 == 0 && (int64_t{M} + 127) / 128
-        * ((int64_t{N} + 191) / 192) <= 2147483647 && static_cast<int64_t>(((int64_t{M} + 127) / 128
-        * ((int64_t{N} + 191) / 192) + 131) / 132 * 25536) * 51 < static_cast<int64_t>((((int64_t{M}
-        + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) + 65) / 66 * 33536) * 50 && ((int64_t{M}
-        + 127) / 128 * ((int64_t{N} + 191) / 192) + 131) / 132 * 25536 <= ((int64_t{M} + 127) / 128
-        * ((int64_t{N} + 127) / 128) + 131) / 132 * 17152 && host_is_aligned(a, 16) && K % 8 == 0
-        && host_is_aligned(b, 16) && N % 8 == 0 && host_is_aligned(c, 16) && K >= 1 && M >= 1
-        && N >= 1) {
-      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 191) / 192);
+    } else if (int64_t{K} * 2 % 64 == 0 && int64_t{N} * 2 % 64 == 0
+        && host_ceil_div(M, 128) * host_ceil_div(N, 192) <= 2147483647
+        && (host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 192), 132) * 25536) * 51
+        < (host_ceil_div(host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 256), 66)
+        * 33536) * 50 && host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 192), 132) * 25536
+        <= host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 128), 132) * 17152
+        && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
+        && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
+      // BM = 128, BN = 192, BK = 64: rounds of CTAs that are more even
+      int64_t ctas = host_ceil_div(M, 128) * host_ceil_div(N, 192);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -3131,13 +3185,14 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_nn_kernel_even_128x192, {ctas, 384, 198656}, stream, a_map, b_map,
           c_map, M, K, N);
-    } else if (int64_t{K} * 2 % 64 == 0 && int64_t{N} * 2 % 64 == 0 && (int64_t{M} + 127) / 128
-        * ((int64_t{N} + 127) / 128) <= 2147483647 && static_cast<int64_t>(((int64_t{M} + 127) / 128
-        * ((int64_t{N} + 127) / 128) + 131) / 132 * 17152) * 51 < static_cast<int64_t>((((int64_t{M}
-        + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) + 65) / 66 * 33536) * 50
-        && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
-        && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128);
+    } else if (int64_t{K} * 2 % 64 == 0 && int64_t{N} * 2 % 64 == 0
+        && host_ceil_div(M, 128) * host_ceil_div(N, 128) <= 2147483647
+        && (host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 128), 132) * 17152) * 51
+        < (host_ceil_div(host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 256), 66)
+        * 33536) * 50 && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16)
+        && N % 8 == 0 && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
+      // BM = 128, BN = 128, BK = 64: rounds of CTAs that are more even
+      int64_t ctas = host_ceil_div(M, 128) * host_ceil_div(N, 128);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -3156,7 +3211,8 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
           c_map, M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
+      // BM = 128, BN = 256, BK = 64
+      int64_t ctas = host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 256) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -3175,7 +3231,8 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
           N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
+      // BM = 128, BN = 256, BK = 64: a result whose rows begin anywhere
+      int64_t ctas = host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 256) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -3188,41 +3245,44 @@ extern "C" cudaError_t gemm_nn(const void* a, const void* b, void* c, int M, int
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_nn_kernel_any_out, {ctas, 384, 231424}, stream, a_map, b_map,
           static_cast<bf16_t*>(c), M, K, N);
-    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1 && (int64_t{K} * M
-        + 2520000) / 45802 * host_min_of(1, K % 8) + (int64_t{K} * N + 2520000) / 45802
-        * host_min_of(1, N % 8) <= host_times((int64_t{K} + 63) / 64 * ((int64_t{M} + 127) / 128),
-        (int64_t{N} + 255) / 256) && int64_t{M} * ((int64_t{K} + 4095) / 4096) <= 2147483647
-        && int64_t{K} * ((int64_t{N} + 4095) / 4096) <= 2147483647 && (K % 8 != 0
-        || host_is_aligned(a, 16)) && (N % 8 != 0 || host_is_aligned(b, 16))) {
+    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1
+        && (int64_t{K} * M + 2520000) / 45802 * host_min_of(1, K % 8)
+        + (int64_t{K} * N + 2520000) / 45802 * host_min_of(1, N % 8)
+        <= host_times(host_ceil_div(K, 64) * host_ceil_div(M, 128), host_ceil_div(N, 256))
+        && int64_t{M} * host_ceil_div(K, 4096) <= 2147483647
+        && int64_t{K} * host_ceil_div(N, 4096) <= 2147483647
+        && (K % 8 != 0 || host_is_aligned(a, 16)) && (N % 8 != 0 || host_is_aligned(b, 16))) {
+      // BM = 128, BN = 256, BK = 64: operands whose rows begin anywhere are copied first
       if (K % 8 != 0) {
-        status = host_launch(gemm_nn_kernel_copy, {int64_t{M} * ((int64_t{K} + 4095) / 4096), 128},
+        status = host_launch(gemm_nn_kernel_copy, {int64_t{M} * host_ceil_div(K, 4096), 128},
             stream, static_cast<const bf16_t*>(a), a_rows, M, K);
         if (status != cudaSuccess) return status;
       }
       if (N % 8 != 0) {
-        status = host_launch(gemm_nn_kernel_copy_2, {int64_t{K} * ((int64_t{N} + 4095) / 4096),
-            128}, stream, static_cast<const bf16_t*>(b), b_rows, K, N);
+        status = host_launch(gemm_nn_kernel_copy_2, {int64_t{K} * host_ceil_div(N, 4096), 128},
+            stream, static_cast<const bf16_t*>(b), b_rows, K, N);
         if (status != cudaSuccess) return status;
       }
-      int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
+      int64_t ctas = host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 256) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
       status = host_tensor_map(&a_map, "a", {K % 8 != 0 ? a_rows : a,
-          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {(int64_t{K}
-          + 7) / 8 * 16}, {64, 128}}, &gemm_nn_sentence);
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M},
+          {host_ceil_div(K, 8) * 16}, {64, 128}}, &gemm_nn_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {N % 8 != 0 ? b_rows : b,
-          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {(int64_t{N}
-          + 7) / 8 * 16}, {64, 64}}, &gemm_nn_sentence);
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K},
+          {host_ceil_div(N, 8) * 16}, {64, 64}}, &gemm_nn_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_nn_kernel_copied, {ctas, 384, 231424}, stream, a_map, b_map,
           static_cast<bf16_t*>(c), M, K, N);
     } else {
-      status = host_launch(gemm_nn_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 128, 98304}, stream, static_cast<const bf16_t*>(a),
-          static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
+      // BM = 128, BN = 128, BK = 64: any addresses
+      status = host_launch(gemm_nn_kernel_any, {host_ceil_div(M, 128) * host_ceil_div(N, 128), 128,
+          98304}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+          static_cast<bf16_t*>(c), M, K, N);
     }
   }
   return status;
@@ -3262,8 +3322,8 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
     registers_give<32>();
     if (thread / 32 == 12 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x)) {
         int i_tile_group_now = min_of(ceil_div(M, BM), 8) * ceil_div(N, BN);
         renew(i_tile_group_now);
         const IntDivisor i_tile_group = int_divisor(i_tile_group_now);
@@ -3301,8 +3361,8 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
     int c_row = M;
     int c_col = 0;
     const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x)) {
       // gemm.tile:17  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -3319,8 +3379,8 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n160k16_bf16<0, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
-                  || k_at > 0);
+                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -3350,12 +3410,12 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
         }
       }
       if (ceil_div(K, BK) <= 2) {
-        send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4, c_col
-            + 32, c_row);
+        send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4,
+            c_col + 32, c_row);
       }
       if (ceil_div(K, BK) <= 4) {
-        send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 2], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-            + 64, c_row);
+        send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 2], c_map, c_out[0] + 8, c_out[1] + 8,
+            c_col + 64, c_row);
       }
       if (ceil_div(K, BK) <= 6) {
         send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 3], c_map, c_out[0] + 12, c_out[1] + 12,
@@ -3391,14 +3451,14 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
       c_col = BN * j_tile;
     }
     send_chunk<0>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
-    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4, c_col
-        + 32, c_row);
-    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 2], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-        + 64, c_row);
-    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 3], c_map, c_out[0] + 12, c_out[1] + 12, c_col
-        + 96, c_row);
-    send_chunk<3>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0] + 16, c_out[1] + 16, c_col
-        + 128, c_row);
+    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4,
+        c_col + 32, c_row);
+    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 2], c_map, c_out[0] + 8, c_out[1] + 8,
+        c_col + 64, c_row);
+    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 3], c_map, c_out[0] + 12, c_out[1] + 12,
+        c_col + 96, c_row);
+    send_chunk<3>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
+        c_col + 128, c_row);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
 }
@@ -3435,8 +3495,8 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
       const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x)) {
         int instance = item;
         const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
         const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
@@ -3471,8 +3531,8 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
     int c_row = M;
     int c_col = 0;
     const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x)) {
       // gemm.tile:17  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -3489,8 +3549,8 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n192k16_bf16<0, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
-                  || k_at > 0);
+                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -3514,8 +3574,8 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
         }
       }
       if (ceil_div(K, BK) <= 2) {
-        send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-            + 64, c_row);
+        send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+            c_col + 64, c_row);
       }
       if (ceil_div(K, BK) <= 4) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
@@ -3547,10 +3607,10 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
       c_col = BN * j_tile;
     }
     send_chunk<0>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
-    send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-        + 64, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16, c_col
-        + 128, c_row);
+    send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+        c_col + 64, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
+        c_col + 128, c_row);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
 }
@@ -3587,8 +3647,8 @@ __device__ __forceinline__ void gemm_nt_body_3(const CUtensorMap& a_map, const C
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
       const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x)) {
         int instance = item;
         const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
         const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
@@ -3623,8 +3683,8 @@ __device__ __forceinline__ void gemm_nt_body_3(const CUtensorMap& a_map, const C
     int c_row = M;
     int c_col = 0;
     const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x)) {
       // gemm.tile:17  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -3641,8 +3701,8 @@ __device__ __forceinline__ void gemm_nt_body_3(const CUtensorMap& a_map, const C
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n128k16_bf16<0, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
-                  || k_at > 0);
+                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -3663,8 +3723,8 @@ __device__ __forceinline__ void gemm_nt_body_3(const CUtensorMap& a_map, const C
         }
       }
       if (ceil_div(K, BK) <= 2) {
-        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-            + 64, c_row);
+        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+            c_col + 64, c_row);
       }
       int instance = item;
       const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
@@ -3692,8 +3752,8 @@ __device__ __forceinline__ void gemm_nt_body_3(const CUtensorMap& a_map, const C
       c_col = BN * j_tile;
     }
     send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-        + 64, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+        c_col + 64, c_row);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
 }
@@ -3742,8 +3802,9 @@ __device__ __forceinline__ void gemm_nt_body_4(const CUtensorMap& a_map, const C
       RingPlace<4> a_b_ring{0, 1};
       const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
           * ceil_div(N, BN));
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-          * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+      for (int item = static_cast<int>(blockIdx.x) / 2;
+          item < ceil_div(ceil_div(M, BM), 2) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x) / 2) {
         int instance = item;
         const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
             i_tile_pair_group);
@@ -3782,8 +3843,9 @@ __device__ __forceinline__ void gemm_nt_body_4(const CUtensorMap& a_map, const C
     int c_col = 0;
     const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
         * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-        * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2;
+        item < ceil_div(ceil_div(M, BM), 2) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x) / 2) {
       // gemm.tile:17  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -3800,8 +3862,8 @@ __device__ __forceinline__ void gemm_nt_body_4(const CUtensorMap& a_map, const C
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n256k16_bf16<0, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
-                  || k_at > 0);
+                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -3828,8 +3890,8 @@ __device__ __forceinline__ void gemm_nt_body_4(const CUtensorMap& a_map, const C
         }
       }
       if (ceil_div(K, BK) <= 2) {
-        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-            + 64, c_row);
+        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+            c_col + 64, c_row);
       }
       if (ceil_div(K, BK) <= 4) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
@@ -3867,12 +3929,12 @@ __device__ __forceinline__ void gemm_nt_body_4(const CUtensorMap& a_map, const C
       c_col = BN * j_tile;
     }
     send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-        + 64, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16, c_col
-        + 128, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 24, c_out[1] + 24, c_col
-        + 192, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+        c_col + 64, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
+        c_col + 128, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 24, c_out[1] + 24,
+        c_col + 192, c_row);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
@@ -3922,8 +3984,9 @@ __device__ __forceinline__ void gemm_nt_body_5(const CUtensorMap& a_map, const C
       RingPlace<4> a_b_ring{0, 1};
       const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
           * ceil_div(N, BN));
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-          * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+      for (int item = static_cast<int>(blockIdx.x) / 2;
+          item < ceil_div(ceil_div(M, BM), 2) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x) / 2) {
         int instance = item;
         const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
             i_tile_pair_group);
@@ -3962,8 +4025,9 @@ __device__ __forceinline__ void gemm_nt_body_5(const CUtensorMap& a_map, const C
     int c_col = 0;
     const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
         * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-        * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2;
+        item < ceil_div(ceil_div(M, BM), 2) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x) / 2) {
       // gemm.tile:17  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -3980,8 +4044,8 @@ __device__ __forceinline__ void gemm_nt_body_5(const CUtensorMap& a_map, const C
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n256k16_bf16<0, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
-                  || k_at > 0);
+                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -3997,27 +4061,27 @@ __device__ __forceinline__ void gemm_nt_body_5(const CUtensorMap& a_map, const C
           write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0],
               c_out[1]);
         } else if (k_tile == 2) {
-          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
-              + 8, c_out[1] + 8);
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N,
+              c_out[0] + 8, c_out[1] + 8);
         } else if (k_tile == 4) {
-          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
-              + 16, c_out[1] + 16);
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N,
+              c_out[0] + 16, c_out[1] + 16);
         } else if (k_tile == 6) {
-          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
-              + 24, c_out[1] + 24);
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N,
+              c_out[0] + 24, c_out[1] + 24);
         }
       }
       if (ceil_div(K, BK) <= 2) {
-        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
-            + 8, c_out[1] + 8);
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N,
+            c_out[0] + 8, c_out[1] + 8);
       }
       if (ceil_div(K, BK) <= 4) {
-        write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
-            + 16, c_out[1] + 16);
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N,
+            c_out[0] + 16, c_out[1] + 16);
       }
       if (ceil_div(K, BK) <= 6) {
-        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
-            + 24, c_out[1] + 24);
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N,
+            c_out[0] + 24, c_out[1] + 24);
       }
       int instance = item;
       const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
@@ -4346,61 +4410,103 @@ extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 gemm_nt_kernel_even_192x160(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap c_map, int M,
     int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_nt_body(a_map, b_map, c_map, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
 gemm_nt_kernel_even_128x192(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap c_map, int M,
     int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_nt_body_2(a_map, b_map, c_map, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
 gemm_nt_kernel_even_128x128(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap c_map, int M,
     int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_nt_body_3(a_map, b_map, c_map, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_nt_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap c_map, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_nt_body_4(a_map, b_map, c_map, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_nt_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_nt_body_5(a_map, b_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_nt_kernel_copied(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_nt_body_5(a_map, b_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nt_kernel_copy(const bf16_t* __restrict__ a, bf16_t* __restrict__ a_rows, int M, int K) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_nt_copy_body(a, a_rows, M, K);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nt_kernel_copy_2(const bf16_t* __restrict__ b, bf16_t* __restrict__ b_rows, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_nt_copy_body_2(b, b_rows, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_nt_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_nt_body_6(a, b, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 // kernel end
@@ -4415,12 +4521,13 @@ extern "C" const char* gemm_nt_error() { return gemm_nt_sentence.text; }
 /// Bytes of workspace that a call needs.
 extern "C" size_t gemm_nt_workspace_bytes(int M, int K, int N) {
   return static_cast<size_t>(host_max_of((int64_t{K} * M + 2520000) / 45802 * host_min_of(1, K % 8)
-      + (int64_t{K} * N + 2520000) / 45802 * host_min_of(1, K % 8) <= host_times((int64_t{K}
-      + 63) / 64 * ((int64_t{M} + 127) / 128), (int64_t{N} + 255) / 256) && int64_t{M}
-      * ((int64_t{K} + 4095) / 4096) <= 2147483647 && int64_t{N} * ((int64_t{K}
-      + 4095) / 4096) <= 2147483647 ? host_plus((int64_t{M} * ((int64_t{K} + 7) / 8)
-      * host_min_of(1, K % 8) * 16 + 255) / 256 * 256, (int64_t{N} * ((int64_t{K} + 7) / 8)
-      * host_min_of(1, K % 8) * 16 + 255) / 256 * 256) : 0, 0));
+      + (int64_t{K} * N + 2520000) / 45802 * host_min_of(1, K % 8)
+      <= host_times(host_ceil_div(K, 64) * host_ceil_div(M, 128), host_ceil_div(N, 256))
+      && int64_t{M} * host_ceil_div(K, 4096) <= 2147483647
+      && int64_t{N} * host_ceil_div(K, 4096) <= 2147483647
+      ? host_plus(host_ceil_div(int64_t{M} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256)
+      * 256, host_ceil_div(int64_t{N} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256)
+      * 256) : 0, 0));
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
@@ -4436,9 +4543,9 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
   if (N < 0) {
     return gemm_nt_sentence.refuse("N is negative", {{"N", N}});
   }
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256) > 2147483647) {
-    return gemm_nt_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M", M},
-        {"N", N}});
+  if (host_ceil_div(M, 128) * host_ceil_div(N, 256) > 2147483647) {
+    return gemm_nt_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"M", M}, {"N", N}});
   }
   const host_Argument arguments[] = {
     {"a", a, int64_t{K} * M * 2, 2, false},
@@ -4450,20 +4557,20 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
   cudaError_t status = host_check_arguments(arguments, &gemm_nt_sentence);
   if (status != cudaSuccess) return status;
   bf16_t* const a_rows = static_cast<bf16_t*>(workspace);
-  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace) + (int64_t{M}
-      * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256);
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256) > 0) {
-    if (int64_t{K} * 2 % 64 == 0 && (int64_t{M} + 191) / 192 * ((int64_t{N}
-        + 159) / 160) <= 2147483647 && static_cast<int64_t>(((int64_t{M} + 191) / 192 * ((int64_t{N}
-        + 159) / 160) + 131) / 132 * 31776) * 51 < static_cast<int64_t>((((int64_t{M} + 127) / 128
-        + 1) / 2 * ((int64_t{N} + 255) / 256) + 65) / 66 * 33536) * 50 && ((int64_t{M} + 191) / 192
-        * ((int64_t{N} + 159) / 160) + 131) / 132 * 31776 <= ((int64_t{M} + 127) / 128
-        * ((int64_t{N} + 191) / 192) + 131) / 132 * 25536 && ((int64_t{M} + 191) / 192
-        * ((int64_t{N} + 159) / 160) + 131) / 132 * 31776 <= ((int64_t{M} + 127) / 128
-        * ((int64_t{N} + 127) / 128) + 131) / 132 * 17152 && host_is_aligned(a, 16) && K % 8 == 0
-        && host_is_aligned(b, 16) && host_is_aligned(c, 16) && N % 8 == 0 && K >= 1 && M >= 1
-        && N >= 1) {
-      int64_t ctas = (int64_t{M} + 191) / 192 * ((int64_t{N} + 159) / 160);
+  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace)
+      + host_ceil_div(int64_t{M} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256) * 256);
+  if (host_ceil_div(M, 128) * host_ceil_div(N, 256) > 0) {
+    if (int64_t{K} * 2 % 64 == 0 && host_ceil_div(M, 192) * host_ceil_div(N, 160) <= 2147483647
+        && (host_ceil_div(host_ceil_div(M, 192) * host_ceil_div(N, 160), 132) * 31776) * 51
+        < (host_ceil_div(host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 256), 66)
+        * 33536) * 50 && host_ceil_div(host_ceil_div(M, 192) * host_ceil_div(N, 160), 132) * 31776
+        <= host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 192), 132) * 25536
+        && host_ceil_div(host_ceil_div(M, 192) * host_ceil_div(N, 160), 132) * 31776
+        <= host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 128), 132) * 17152
+        && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 16)
+        && N % 8 == 0 && K >= 1 && M >= 1 && N >= 1) {
+      // BM = 192, BN = 160, BK = 64: rounds of CTAs that are more even
+      int64_t ctas = host_ceil_div(M, 192) * host_ceil_div(N, 160);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -4480,15 +4587,15 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_nt_kernel_even_192x160, {ctas, 512, 231424}, stream, a_map, b_map,
           c_map, M, K, N);
-    } else if (int64_t{K} * 2 % 64 == 0 && (int64_t{M} + 127) / 128 * ((int64_t{N}
-        + 191) / 192) <= 2147483647 && static_cast<int64_t>(((int64_t{M} + 127) / 128 * ((int64_t{N}
-        + 191) / 192) + 131) / 132 * 25536) * 51 < static_cast<int64_t>((((int64_t{M} + 127) / 128
-        + 1) / 2 * ((int64_t{N} + 255) / 256) + 65) / 66 * 33536) * 50 && ((int64_t{M} + 127) / 128
-        * ((int64_t{N} + 191) / 192) + 131) / 132 * 25536 <= ((int64_t{M} + 127) / 128
-        * ((int64_t{N} + 127) / 128) + 131) / 132 * 17152 && host_is_aligned(a, 16) && K % 8 == 0
-        && host_is_aligned(b, 16) && host_is_aligned(c, 16) && N % 8 == 0 && K >= 1 && M >= 1
-        && N >= 1) {
-      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 191) / 192);
+    } else if (int64_t{K} * 2 % 64 == 0 && host_ceil_div(M, 128) * host_ceil_div(N, 192)
+        <= 2147483647 && (host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 192), 132) * 25536)
+        * 51 < (host_ceil_div(host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 256), 66)
+        * 33536) * 50 && host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 192), 132) * 25536
+        <= host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 128), 132) * 17152
+        && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 16)
+        && N % 8 == 0 && K >= 1 && M >= 1 && N >= 1) {
+      // BM = 128, BN = 192, BK = 64: rounds of CTAs that are more even
+      int64_t ctas = host_ceil_div(M, 128) * host_ceil_div(N, 192);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -4505,13 +4612,13 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_nt_kernel_even_128x192, {ctas, 384, 198656}, stream, a_map, b_map,
           c_map, M, K, N);
-    } else if (int64_t{K} * 2 % 64 == 0 && (int64_t{M} + 127) / 128 * ((int64_t{N}
-        + 127) / 128) <= 2147483647 && static_cast<int64_t>(((int64_t{M} + 127) / 128 * ((int64_t{N}
-        + 127) / 128) + 131) / 132 * 17152) * 51 < static_cast<int64_t>((((int64_t{M} + 127) / 128
-        + 1) / 2 * ((int64_t{N} + 255) / 256) + 65) / 66 * 33536) * 50 && host_is_aligned(a, 16)
-        && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 16) && N % 8 == 0 && K >= 1
-        && M >= 1 && N >= 1) {
-      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128);
+    } else if (int64_t{K} * 2 % 64 == 0 && host_ceil_div(M, 128) * host_ceil_div(N, 128)
+        <= 2147483647 && (host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 128), 132) * 17152)
+        * 51 < (host_ceil_div(host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 256), 66)
+        * 33536) * 50 && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16)
+        && host_is_aligned(c, 16) && N % 8 == 0 && K >= 1 && M >= 1 && N >= 1) {
+      // BM = 128, BN = 128, BK = 64: rounds of CTAs that are more even
+      int64_t ctas = host_ceil_div(M, 128) * host_ceil_div(N, 128);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -4528,9 +4635,10 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_nt_kernel_even_128x128, {ctas, 384, 231424}, stream, a_map, b_map,
           c_map, M, K, N);
-    } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c,
-        16) && N % 8 == 0 && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
+    } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16)
+        && host_is_aligned(c, 16) && N % 8 == 0 && K >= 1 && M >= 1 && N >= 1) {
+      // BM = 128, BN = 256, BK = 64
+      int64_t ctas = host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 256) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -4549,7 +4657,8 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
           N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && K >= 1 && M >= 1
         && N >= 1) {
-      int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
+      // BM = 128, BN = 256, BK = 64: a result whose rows begin anywhere
+      int64_t ctas = host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 256) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -4562,41 +4671,44 @@ extern "C" cudaError_t gemm_nt(const void* a, const void* b, void* c, int M, int
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_nt_kernel_any_out, {ctas, 384, 231424}, stream, a_map, b_map,
           static_cast<bf16_t*>(c), M, K, N);
-    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1 && (int64_t{K} * M
-        + 2520000) / 45802 * host_min_of(1, K % 8) + (int64_t{K} * N + 2520000) / 45802
-        * host_min_of(1, K % 8) <= host_times((int64_t{K} + 63) / 64 * ((int64_t{M} + 127) / 128),
-        (int64_t{N} + 255) / 256) && int64_t{M} * ((int64_t{K} + 4095) / 4096) <= 2147483647
-        && int64_t{N} * ((int64_t{K} + 4095) / 4096) <= 2147483647 && (K % 8 != 0
-        || host_is_aligned(a, 16)) && (K % 8 != 0 || host_is_aligned(b, 16))) {
+    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1
+        && (int64_t{K} * M + 2520000) / 45802 * host_min_of(1, K % 8)
+        + (int64_t{K} * N + 2520000) / 45802 * host_min_of(1, K % 8)
+        <= host_times(host_ceil_div(K, 64) * host_ceil_div(M, 128), host_ceil_div(N, 256))
+        && int64_t{M} * host_ceil_div(K, 4096) <= 2147483647
+        && int64_t{N} * host_ceil_div(K, 4096) <= 2147483647
+        && (K % 8 != 0 || host_is_aligned(a, 16)) && (K % 8 != 0 || host_is_aligned(b, 16))) {
+      // BM = 128, BN = 256, BK = 64: operands whose rows begin anywhere are copied first
       if (K % 8 != 0) {
-        status = host_launch(gemm_nt_kernel_copy, {int64_t{M} * ((int64_t{K} + 4095) / 4096), 128},
+        status = host_launch(gemm_nt_kernel_copy, {int64_t{M} * host_ceil_div(K, 4096), 128},
             stream, static_cast<const bf16_t*>(a), a_rows, M, K);
         if (status != cudaSuccess) return status;
       }
       if (K % 8 != 0) {
-        status = host_launch(gemm_nt_kernel_copy_2, {int64_t{N} * ((int64_t{K} + 4095) / 4096),
-            128}, stream, static_cast<const bf16_t*>(b), b_rows, K, N);
+        status = host_launch(gemm_nt_kernel_copy_2, {int64_t{N} * host_ceil_div(K, 4096), 128},
+            stream, static_cast<const bf16_t*>(b), b_rows, K, N);
         if (status != cudaSuccess) return status;
       }
-      int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
+      int64_t ctas = host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 256) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
       status = host_tensor_map(&a_map, "a", {K % 8 != 0 ? a_rows : a,
-          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {(int64_t{K}
-          + 7) / 8 * 16}, {64, 128}}, &gemm_nt_sentence);
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M},
+          {host_ceil_div(K, 8) * 16}, {64, 128}}, &gemm_nt_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {K % 8 != 0 ? b_rows : b,
-          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {(int64_t{K}
-          + 7) / 8 * 16}, {64, 128}}, &gemm_nt_sentence);
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N},
+          {host_ceil_div(K, 8) * 16}, {64, 128}}, &gemm_nt_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_nt_kernel_copied, {ctas, 384, 231424}, stream, a_map, b_map,
           static_cast<bf16_t*>(c), M, K, N);
     } else {
-      status = host_launch(gemm_nt_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 128, 98304}, stream, static_cast<const bf16_t*>(a),
-          static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
+      // BM = 128, BN = 128, BK = 64: any addresses
+      status = host_launch(gemm_nt_kernel_any, {host_ceil_div(M, 128) * host_ceil_div(N, 128), 128,
+          98304}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+          static_cast<bf16_t*>(c), M, K, N);
     }
   }
   return status;

@@ -691,6 +691,11 @@ __device__ __forceinline__ void accumulate_product(Vector<T, 2>& top, Vector<T, 
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// A number that a sentence mentions.
 struct host_Number {
   const char* name;
@@ -868,8 +873,9 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
         #pragma unroll
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
-          cp_async_partial<16>(shared.a_tiles[stage].at(a_row_at, a_col_at), a_at + int64_t{K}
-              * a_row_at + a_col_at, a_row_at < a_row_end && a_col_at < a_col_end ? 16 : 0);
+          cp_async_partial<16>(shared.a_tiles[stage].at(a_row_at, a_col_at),
+              a_at + int64_t{K} * a_row_at + a_col_at,
+              a_row_at < a_row_end && a_col_at < a_col_end ? 16 : 0);
         }
       }
       const int b_col_end = N - BN * j_tile;
@@ -880,8 +886,9 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
         #pragma unroll
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
-          cp_async_partial<16>(shared.b_tiles[stage].at(b_row_at, b_col_at), b_at + int64_t{N}
-              * b_row_at + b_col_at, b_row_at < a_col_end && b_col_at < b_col_end ? 16 : 0);
+          cp_async_partial<16>(shared.b_tiles[stage].at(b_row_at, b_col_at),
+              b_at + int64_t{N} * b_row_at + b_col_at,
+              b_row_at < a_col_end && b_col_at < b_col_end ? 16 : 0);
         }
       }
     }
@@ -932,9 +939,9 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
         #pragma unroll
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
-          cp_async_partial<16>(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at), a_at
-              + int64_t{K} * a_row_at + a_col_at, a_row_at < a_row_end && a_col_at < a_col_end ? 16
-              : 0);
+          cp_async_partial<16>(shared.a_tiles[k_tile_next % 3].at(a_row_at, a_col_at),
+              a_at + int64_t{K} * a_row_at + a_col_at,
+              a_row_at < a_row_end && a_col_at < a_col_end ? 16 : 0);
         }
       }
       const int b_col_end = N - BN * j_tile;
@@ -945,9 +952,9 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
         #pragma unroll
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
-          cp_async_partial<16>(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at), b_at
-              + int64_t{N} * b_row_at + b_col_at, b_row_at < a_col_end && b_col_at < b_col_end ? 16
-              : 0);
+          cp_async_partial<16>(shared.b_tiles[k_tile_next % 3].at(b_row_at, b_col_at),
+              b_at + int64_t{N} * b_row_at + b_col_at,
+              b_row_at < a_col_end && b_col_at < b_col_end ? 16 : 0);
         }
       }
     }
@@ -985,8 +992,8 @@ __device__ __forceinline__ void gemm_bias_relu_body(const bf16_t* __restrict__ a
     for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
       const int j_line_at = j_line_first + j_line_step * 32;
       const Vector<bf16_t, kWidthJLine> c_line = gather_quad(c_out[i_step][4 * j_line_step],
-          c_out[i_step][4 * j_line_step + 1], c_out[i_step][4 * j_line_step + 2], c_out[i_step][4
-          * j_line_step + 3]);
+          c_out[i_step][4 * j_line_step + 1], c_out[i_step][4 * j_line_step + 2],
+          c_out[i_step][4 * j_line_step + 3]);
       if (i_at < i_end && j_line_at < j_line_end) {
         store_whole(c_at + int64_t{N} * i_at + j_line_at, c_line);
       }
@@ -1305,9 +1312,9 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
   if (N < 0) {
     return gemm_bias_relu_sentence.refuse("N is negative", {{"N", N}});
   }
-  if ((int64_t{M} + 255) / 256 * ((int64_t{N} + 127) / 128) > 2147483647) {
-    return gemm_bias_relu_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M",
-        M}, {"N", N}});
+  if (host_ceil_div(M, 256) * host_ceil_div(N, 128) > 2147483647) {
+    return gemm_bias_relu_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"M", M}, {"N", N}});
   }
   const host_Argument arguments[] = {
     {"a", a, int64_t{K} * M * 2, 2, false},
@@ -1317,18 +1324,19 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
   };
   cudaError_t status = host_check_arguments(arguments, &gemm_bias_relu_sentence);
   if (status != cudaSuccess) return status;
-  if ((int64_t{M} + 255) / 256 * ((int64_t{N} + 127) / 128) > 0) {
+  if (host_ceil_div(M, 256) * host_ceil_div(N, 128) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(bias, 4) && host_is_aligned(c, 16)) {
-      status = host_launch(gemm_bias_relu_kernel, {(int64_t{M} + 255) / 256 * ((int64_t{N}
-          + 127) / 128), 256, 147456}, stream, static_cast<const bf16_t*>(a),
-          static_cast<const bf16_t*>(b), static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(c),
-          M, K, N);
+      // BM = 256, BN = 128, BK = 64
+      status = host_launch(gemm_bias_relu_kernel, {host_ceil_div(M, 256) * host_ceil_div(N, 128),
+          256, 147456}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(c), M, K, N);
     } else {
-      status = host_launch(gemm_bias_relu_kernel_any, {(int64_t{M} + 255) / 256 * ((int64_t{N}
-          + 127) / 128), 256, 147456}, stream, static_cast<const bf16_t*>(a),
-          static_cast<const bf16_t*>(b), static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(c),
-          M, K, N);
+      // BM = 256, BN = 128, BK = 64: any addresses
+      status = host_launch(gemm_bias_relu_kernel_any,
+          {host_ceil_div(M, 256) * host_ceil_div(N, 128), 256, 147456}, stream,
+          static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(c), M, K, N);
     }
   }
   return status;

@@ -1643,6 +1643,11 @@ __device__ __forceinline__ void wgmma_m64n256k16_bf16(
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// The smaller of two sizes.
 [[maybe_unused]] inline int64_t host_min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -1931,8 +1936,8 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
     if (thread / 32 == 12 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
       RingPlace<1> bias_ring{0, 1};
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x)) {
         int i_tile_group_now = min_of(ceil_div(M, BM), 8) * ceil_div(N, BN);
         renew(i_tile_group_now);
         const IntDivisor i_tile_group = int_divisor(i_tile_group_now);
@@ -1981,8 +1986,8 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
     int c_row = M;
     int c_col = 0;
     const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x)) {
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -1999,8 +2004,8 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n160k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
-                  || k_at > 0);
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -2030,12 +2035,12 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
         }
       }
       if (ceil_div(K, BK) <= 2) {
-        send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4, c_col
-            + 32, c_row);
+        send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4,
+            c_col + 32, c_row);
       }
       if (ceil_div(K, BK) <= 4) {
-        send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 2], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-            + 64, c_row);
+        send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 2], c_map, c_out[0] + 8, c_out[1] + 8,
+            c_col + 64, c_row);
       }
       if (ceil_div(K, BK) <= 6) {
         send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 3], c_map, c_out[0] + 12, c_out[1] + 12,
@@ -2078,14 +2083,14 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
       c_col = BN * j_tile;
     }
     send_chunk<0>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
-    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4, c_col
-        + 32, c_row);
-    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 2], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-        + 64, c_row);
-    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 3], c_map, c_out[0] + 12, c_out[1] + 12, c_col
-        + 96, c_row);
-    send_chunk<3>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0] + 16, c_out[1] + 16, c_col
-        + 128, c_row);
+    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 1], c_map, c_out[0] + 4, c_out[1] + 4,
+        c_col + 32, c_row);
+    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 2], c_map, c_out[0] + 8, c_out[1] + 8,
+        c_col + 64, c_row);
+    send_chunk<4>(shared.c_chunks[thread / 32 * 4 + 3], c_map, c_out[0] + 12, c_out[1] + 12,
+        c_col + 96, c_row);
+    send_chunk<3>(shared.c_chunks[thread / 32 * 4 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
+        c_col + 128, c_row);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
 }
@@ -2133,8 +2138,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
       RingPlace<4> a_b_ring{0, 1};
       RingPlace<1> bias_ring{0, 1};
       const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x)) {
         int instance = item;
         const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
         const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
@@ -2180,8 +2185,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
     int c_row = M;
     int c_col = 0;
     const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x)) {
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2198,8 +2203,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n192k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
-                  || k_at > 0);
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -2223,8 +2228,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
         }
       }
       if (ceil_div(K, BK) <= 2) {
-        send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-            + 64, c_row);
+        send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+            c_col + 64, c_row);
       }
       if (ceil_div(K, BK) <= 4) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
@@ -2263,10 +2268,10 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
       c_col = BN * j_tile;
     }
     send_chunk<0>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
-    send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-        + 64, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16, c_col
-        + 128, c_row);
+    send_chunk<2>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+        c_col + 64, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
+        c_col + 128, c_row);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
 }
@@ -2314,8 +2319,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
       RingPlace<6> a_b_ring{0, 1};
       RingPlace<1> bias_ring{0, 1};
       const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x)) {
         int instance = item;
         const int i_tile = swept_row<8>(instance, ceil_div(M, BM), i_tile_group);
         const int j_tile = swept_column<8>(instance, ceil_div(M, BM), i_tile_group);
@@ -2361,8 +2366,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
     int c_row = M;
     int c_col = 0;
     const IntDivisor i_tile_group = int_divisor(min_of(ceil_div(M, BM), 8) * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x)) {
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2379,8 +2384,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n128k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
-                  || k_at > 0);
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -2401,8 +2406,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
         }
       }
       if (ceil_div(K, BK) <= 2) {
-        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-            + 64, c_row);
+        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+            c_col + 64, c_row);
       }
       barrier_wait(shared.bias_full[bias_ring.slot], bias_ring.parity);
       Vector<bf16_t, kWidthJ> bias_tile[kStepsJ];
@@ -2437,8 +2442,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
       c_col = BN * j_tile;
     }
     send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-        + 64, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+        c_col + 64, c_row);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
 }
@@ -2501,8 +2506,9 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
       RingPlace<1> bias_ring{0, 1};
       const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
           * ceil_div(N, BN));
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-          * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+      for (int item = static_cast<int>(blockIdx.x) / 2;
+          item < ceil_div(ceil_div(M, BM), 2) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x) / 2) {
         int instance = item;
         const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
             i_tile_pair_group);
@@ -2554,8 +2560,9 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
     int c_col = 0;
     const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
         * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-        * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2;
+        item < ceil_div(ceil_div(M, BM), 2) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x) / 2) {
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2572,8 +2579,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n256k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
-                  || k_at > 0);
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -2600,8 +2607,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
         }
       }
       if (ceil_div(K, BK) <= 2) {
-        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-            + 64, c_row);
+        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+            c_col + 64, c_row);
       }
       if (ceil_div(K, BK) <= 4) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
@@ -2646,12 +2653,12 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
       c_col = BN * j_tile;
     }
     send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-        + 64, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16, c_col
-        + 128, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 24, c_out[1] + 24, c_col
-        + 192, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+        c_col + 64, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0] + 16, c_out[1] + 16,
+        c_col + 128, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 24, c_out[1] + 24,
+        c_col + 192, c_row);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
@@ -2706,8 +2713,9 @@ __device__ __forceinline__ void gemm_bias_relu_body_5(const CUtensorMap& a_map,
       RingPlace<4> a_b_ring{0, 1};
       const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
           * ceil_div(N, BN));
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-          * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+      for (int item = static_cast<int>(blockIdx.x) / 2;
+          item < ceil_div(ceil_div(M, BM), 2) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x) / 2) {
         int instance = item;
         const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
             i_tile_pair_group);
@@ -2751,8 +2759,9 @@ __device__ __forceinline__ void gemm_bias_relu_body_5(const CUtensorMap& a_map,
     int c_col = 0;
     const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
         * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-        * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2;
+        item < ceil_div(ceil_div(M, BM), 2) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x) / 2) {
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2769,8 +2778,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_5(const CUtensorMap& a_map,
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n256k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
-                  || k_at > 0);
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -2786,28 +2795,28 @@ __device__ __forceinline__ void gemm_bias_relu_body_5(const CUtensorMap& a_map,
           write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0],
               c_out[1]);
         } else if (k_tile == 2) {
-          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
-              + 8, c_out[1] + 8);
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N,
+              c_out[0] + 8, c_out[1] + 8);
         } else if (k_tile == 4) {
-          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
-              + 16, c_out[1] + 16);
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N,
+              c_out[0] + 16, c_out[1] + 16);
         } else if (k_tile == 6) {
-          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
-              + 24, c_out[1] + 24);
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N,
+              c_out[0] + 24, c_out[1] + 24);
         }
       }
       renew(j_first);
       if (ceil_div(K, BK) <= 2) {
-        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
-            + 8, c_out[1] + 8);
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N,
+            c_out[0] + 8, c_out[1] + 8);
       }
       if (ceil_div(K, BK) <= 4) {
-        write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
-            + 16, c_out[1] + 16);
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N,
+            c_out[0] + 16, c_out[1] + 16);
       }
       if (ceil_div(K, BK) <= 6) {
-        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
-            + 24, c_out[1] + 24);
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N,
+            c_out[0] + 24, c_out[1] + 24);
       }
       int instance = item;
       const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
@@ -2904,8 +2913,9 @@ __device__ __forceinline__ void gemm_bias_relu_body_6(const CUtensorMap& a_map,
       RingPlace<4> a_b_ring{0, 1};
       const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
           * ceil_div(N, BN));
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-          * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+      for (int item = static_cast<int>(blockIdx.x) / 2;
+          item < ceil_div(ceil_div(M, BM), 2) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x) / 2) {
         int instance = item;
         const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
             i_tile_pair_group);
@@ -2949,8 +2959,9 @@ __device__ __forceinline__ void gemm_bias_relu_body_6(const CUtensorMap& a_map,
     int c_col = 0;
     const IntDivisor i_tile_pair_group = int_divisor(min_of(ceil_div(ceil_div(M, BM), 2), 8)
         * ceil_div(N, BN));
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-        * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2;
+        item < ceil_div(ceil_div(M, BM), 2) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x) / 2) {
       // gemm_bias_relu.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2967,8 +2978,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_6(const CUtensorMap& a_map,
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n256k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
-                  || k_at > 0);
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -2984,28 +2995,28 @@ __device__ __forceinline__ void gemm_bias_relu_body_6(const CUtensorMap& a_map,
           write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0],
               c_out[1]);
         } else if (k_tile == 2) {
-          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
-              + 8, c_out[1] + 8);
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N,
+              c_out[0] + 8, c_out[1] + 8);
         } else if (k_tile == 4) {
-          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
-              + 16, c_out[1] + 16);
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N,
+              c_out[0] + 16, c_out[1] + 16);
         } else if (k_tile == 6) {
-          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
-              + 24, c_out[1] + 24);
+          write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N,
+              c_out[0] + 24, c_out[1] + 24);
         }
       }
       renew(j_first);
       if (ceil_div(K, BK) <= 2) {
-        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N, c_out[0]
-            + 8, c_out[1] + 8);
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N,
+            c_out[0] + 8, c_out[1] + 8);
       }
       if (ceil_div(K, BK) <= 4) {
-        write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N, c_out[0]
-            + 16, c_out[1] + 16);
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col + 128, N,
+            c_out[0] + 16, c_out[1] + 16);
       }
       if (ceil_div(K, BK) <= 6) {
-        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N, c_out[0]
-            + 24, c_out[1] + 24);
+        write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 192, N,
+            c_out[0] + 24, c_out[1] + 24);
       }
       int instance = item;
       const int i_tile_pair = swept_row<8>(instance, ceil_div(ceil_div(M, BM), 2),
@@ -3043,8 +3054,8 @@ __device__ __forceinline__ void gemm_bias_relu_body_6(const CUtensorMap& a_map,
           const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const Vector<bf16_t, kWidthJ> bias_tile = load_single_partial<kWidthJ>(bias_at + j_at,
-                j_end - j_at);
+            const Vector<bf16_t, kWidthJ> bias_tile
+                = load_single_partial<kWidthJ>(bias_at + j_at, j_end - j_at);
             Vector<float, kWidthJ> c_out_wide;
             const Vector<float, kWidthJ> bias_tile_wide = widen_vector(bias_tile);
             #pragma unroll
@@ -3365,66 +3376,108 @@ extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 gemm_bias_relu_kernel_even_192x160(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap bias_map,
     const __grid_constant__ CUtensorMap c_map, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_bias_relu_body(a_map, b_map, bias_map, c_map, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
 gemm_bias_relu_kernel_even_128x192(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap bias_map,
     const __grid_constant__ CUtensorMap c_map, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_bias_relu_body_2(a_map, b_map, bias_map, c_map, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
 gemm_bias_relu_kernel_even_128x128(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap bias_map,
     const __grid_constant__ CUtensorMap c_map, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_bias_relu_body_3(a_map, b_map, bias_map, c_map, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_bias_relu_kernel(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap bias_map,
     const __grid_constant__ CUtensorMap c_map, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_bias_relu_body_4(a_map, b_map, bias_map, c_map, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_bias_relu_kernel_any_out(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, const bf16_t* __restrict__ bias,
     bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_bias_relu_body_5(a_map, b_map, bias, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_bias_relu_kernel_copied(const __grid_constant__ CUtensorMap a_map,
     const __grid_constant__ CUtensorMap b_map, const bf16_t* __restrict__ bias,
     bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_bias_relu_body_6(a_map, b_map, bias, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_bias_relu_kernel_copy(const bf16_t* __restrict__ a, bf16_t* __restrict__ a_rows, int M,
     int K) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_bias_relu_copy_body(a, a_rows, M, K);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_bias_relu_kernel_copy_2(const bf16_t* __restrict__ b, bf16_t* __restrict__ b_rows, int K,
     int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_bias_relu_copy_body_2(b, b_rows, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_bias_relu_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     const bf16_t* __restrict__ bias, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_bias_relu_body_7(a, b, bias, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 // kernel end
@@ -3439,12 +3492,13 @@ extern "C" const char* gemm_bias_relu_error() { return gemm_bias_relu_sentence.t
 /// Bytes of workspace that a call needs.
 extern "C" size_t gemm_bias_relu_workspace_bytes(int M, int K, int N) {
   return static_cast<size_t>(host_max_of((int64_t{K} * M + 2520000) / 45802 * host_min_of(1, K % 8)
-      + (int64_t{K} * N + 2520000) / 45802 * host_min_of(1, N % 8) <= host_times((int64_t{K}
-      + 63) / 64 * ((int64_t{M} + 127) / 128), (int64_t{N} + 255) / 256) && int64_t{M}
-      * ((int64_t{K} + 4095) / 4096) <= 2147483647 && int64_t{K} * ((int64_t{N}
-      + 4095) / 4096) <= 2147483647 ? host_plus((int64_t{K} * ((int64_t{N} + 7) / 8)
-      * host_min_of(1, N % 8) * 16 + 255) / 256 * 256, (int64_t{M} * ((int64_t{K} + 7) / 8)
-      * host_min_of(1, K % 8) * 16 + 255) / 256 * 256) : 0, 0));
+      + (int64_t{K} * N + 2520000) / 45802 * host_min_of(1, N % 8)
+      <= host_times(host_ceil_div(K, 64) * host_ceil_div(M, 128), host_ceil_div(N, 256))
+      && int64_t{M} * host_ceil_div(K, 4096) <= 2147483647
+      && int64_t{K} * host_ceil_div(N, 4096) <= 2147483647
+      ? host_plus(host_ceil_div(int64_t{K} * host_ceil_div(N, 8) * host_min_of(1, N % 8) * 16, 256)
+      * 256, host_ceil_div(int64_t{M} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256)
+      * 256) : 0, 0));
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
@@ -3460,9 +3514,9 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
   if (N < 0) {
     return gemm_bias_relu_sentence.refuse("N is negative", {{"N", N}});
   }
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256) > 2147483647) {
-    return gemm_bias_relu_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M",
-        M}, {"N", N}});
+  if (host_ceil_div(M, 128) * host_ceil_div(N, 256) > 2147483647) {
+    return gemm_bias_relu_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"M", M}, {"N", N}});
   }
   const host_Argument arguments[] = {
     {"a", a, int64_t{K} * M * 2, 2, false},
@@ -3475,20 +3529,21 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
   cudaError_t status = host_check_arguments(arguments, &gemm_bias_relu_sentence);
   if (status != cudaSuccess) return status;
   bf16_t* const a_rows = static_cast<bf16_t*>(workspace);
-  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace) + (int64_t{M}
-      * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256);
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256) > 0) {
-    if (int64_t{K} * 2 % 64 == 0 && int64_t{N} * 2 % 64 == 0 && (int64_t{M} + 191) / 192
-        * ((int64_t{N} + 159) / 160) <= 2147483647 && static_cast<int64_t>(((int64_t{M} + 191) / 192
-        * ((int64_t{N} + 159) / 160) + 131) / 132 * 31776) * 51 < static_cast<int64_t>((((int64_t{M}
-        + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) + 65) / 66 * 33536) * 50 && ((int64_t{M}
-        + 191) / 192 * ((int64_t{N} + 159) / 160) + 131) / 132 * 31776 <= ((int64_t{M} + 127) / 128
-        * ((int64_t{N} + 191) / 192) + 131) / 132 * 25536 && ((int64_t{M} + 191) / 192
-        * ((int64_t{N} + 159) / 160) + 131) / 132 * 31776 <= ((int64_t{M} + 127) / 128
-        * ((int64_t{N} + 127) / 128) + 131) / 132 * 17152 && host_is_aligned(a, 16) && K % 8 == 0
-        && host_is_aligned(b, 16) && N % 8 == 0 && host_is_aligned(bias, 16) && host_is_aligned(c,
-        16) && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = (int64_t{M} + 191) / 192 * ((int64_t{N} + 159) / 160);
+  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace)
+      + host_ceil_div(int64_t{M} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256) * 256);
+  if (host_ceil_div(M, 128) * host_ceil_div(N, 256) > 0) {
+    if (int64_t{K} * 2 % 64 == 0 && int64_t{N} * 2 % 64 == 0
+        && host_ceil_div(M, 192) * host_ceil_div(N, 160) <= 2147483647
+        && (host_ceil_div(host_ceil_div(M, 192) * host_ceil_div(N, 160), 132) * 31776) * 51
+        < (host_ceil_div(host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 256), 66)
+        * 33536) * 50 && host_ceil_div(host_ceil_div(M, 192) * host_ceil_div(N, 160), 132) * 31776
+        <= host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 192), 132) * 25536
+        && host_ceil_div(host_ceil_div(M, 192) * host_ceil_div(N, 160), 132) * 31776
+        <= host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 128), 132) * 17152
+        && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
+        && host_is_aligned(bias, 16) && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
+      // BM = 192, BN = 160, BK = 64: rounds of CTAs that are more even
+      int64_t ctas = host_ceil_div(M, 192) * host_ceil_div(N, 160);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -3512,15 +3567,16 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_bias_relu_kernel_even_192x160, {ctas, 512, 231424}, stream, a_map,
           b_map, bias_map, c_map, M, K, N);
-    } else if (int64_t{K} * 2 % 64 == 0 && int64_t{N} * 2 % 64 == 0 && (int64_t{M} + 127) / 128
-        * ((int64_t{N} + 191) / 192) <= 2147483647 && static_cast<int64_t>(((int64_t{M} + 127) / 128
-        * ((int64_t{N} + 191) / 192) + 131) / 132 * 25536) * 51 < static_cast<int64_t>((((int64_t{M}
-        + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) + 65) / 66 * 33536) * 50 && ((int64_t{M}
-        + 127) / 128 * ((int64_t{N} + 191) / 192) + 131) / 132 * 25536 <= ((int64_t{M} + 127) / 128
-        * ((int64_t{N} + 127) / 128) + 131) / 132 * 17152 && host_is_aligned(a, 16) && K % 8 == 0
-        && host_is_aligned(b, 16) && N % 8 == 0 && host_is_aligned(bias, 16) && host_is_aligned(c,
-        16) && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 191) / 192);
+    } else if (int64_t{K} * 2 % 64 == 0 && int64_t{N} * 2 % 64 == 0
+        && host_ceil_div(M, 128) * host_ceil_div(N, 192) <= 2147483647
+        && (host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 192), 132) * 25536) * 51
+        < (host_ceil_div(host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 256), 66)
+        * 33536) * 50 && host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 192), 132) * 25536
+        <= host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 128), 132) * 17152
+        && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
+        && host_is_aligned(bias, 16) && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
+      // BM = 128, BN = 192, BK = 64: rounds of CTAs that are more even
+      int64_t ctas = host_ceil_div(M, 128) * host_ceil_div(N, 192);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -3544,13 +3600,15 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_bias_relu_kernel_even_128x192, {ctas, 384, 198656}, stream, a_map,
           b_map, bias_map, c_map, M, K, N);
-    } else if (int64_t{K} * 2 % 64 == 0 && int64_t{N} * 2 % 64 == 0 && (int64_t{M} + 127) / 128
-        * ((int64_t{N} + 127) / 128) <= 2147483647 && static_cast<int64_t>(((int64_t{M} + 127) / 128
-        * ((int64_t{N} + 127) / 128) + 131) / 132 * 17152) * 51 < static_cast<int64_t>((((int64_t{M}
-        + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) + 65) / 66 * 33536) * 50
-        && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
-        && host_is_aligned(bias, 16) && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128);
+    } else if (int64_t{K} * 2 % 64 == 0 && int64_t{N} * 2 % 64 == 0
+        && host_ceil_div(M, 128) * host_ceil_div(N, 128) <= 2147483647
+        && (host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 128), 132) * 17152) * 51
+        < (host_ceil_div(host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 256), 66)
+        * 33536) * 50 && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16)
+        && N % 8 == 0 && host_is_aligned(bias, 16) && host_is_aligned(c, 16) && K >= 1 && M >= 1
+        && N >= 1) {
+      // BM = 128, BN = 128, BK = 64: rounds of CTAs that are more even
+      int64_t ctas = host_ceil_div(M, 128) * host_ceil_div(N, 128);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -3576,7 +3634,8 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
           b_map, bias_map, c_map, M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(bias, 16) && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
+      // BM = 128, BN = 256, BK = 64
+      int64_t ctas = host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 256) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -3602,7 +3661,8 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
           bias_map, c_map, M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
+      // BM = 128, BN = 256, BK = 64: a result whose rows begin anywhere
+      int64_t ctas = host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 256) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
@@ -3617,42 +3677,46 @@ extern "C" cudaError_t gemm_bias_relu(const void* a, const void* b, const void* 
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_bias_relu_kernel_any_out, {ctas, 384, 231424}, stream, a_map, b_map,
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(c), M, K, N);
-    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1 && (int64_t{K} * M
-        + 2520000) / 45802 * host_min_of(1, K % 8) + (int64_t{K} * N + 2520000) / 45802
-        * host_min_of(1, N % 8) <= host_times((int64_t{K} + 63) / 64 * ((int64_t{M} + 127) / 128),
-        (int64_t{N} + 255) / 256) && int64_t{M} * ((int64_t{K} + 4095) / 4096) <= 2147483647
-        && int64_t{K} * ((int64_t{N} + 4095) / 4096) <= 2147483647 && (K % 8 != 0
-        || host_is_aligned(a, 16)) && (N % 8 != 0 || host_is_aligned(b, 16))) {
+    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1
+        && (int64_t{K} * M + 2520000) / 45802 * host_min_of(1, K % 8)
+        + (int64_t{K} * N + 2520000) / 45802 * host_min_of(1, N % 8)
+        <= host_times(host_ceil_div(K, 64) * host_ceil_div(M, 128), host_ceil_div(N, 256))
+        && int64_t{M} * host_ceil_div(K, 4096) <= 2147483647
+        && int64_t{K} * host_ceil_div(N, 4096) <= 2147483647
+        && (K % 8 != 0 || host_is_aligned(a, 16)) && (N % 8 != 0 || host_is_aligned(b, 16))) {
+      // BM = 128, BN = 256, BK = 64: operands whose rows begin anywhere are copied first
       if (K % 8 != 0) {
-        status = host_launch(gemm_bias_relu_kernel_copy, {int64_t{M} * ((int64_t{K} + 4095) / 4096),
-            128}, stream, static_cast<const bf16_t*>(a), a_rows, M, K);
+        status = host_launch(gemm_bias_relu_kernel_copy, {int64_t{M} * host_ceil_div(K, 4096), 128},
+            stream, static_cast<const bf16_t*>(a), a_rows, M, K);
         if (status != cudaSuccess) return status;
       }
       if (N % 8 != 0) {
-        status = host_launch(gemm_bias_relu_kernel_copy_2, {int64_t{K} * ((int64_t{N}
-            + 4095) / 4096), 128}, stream, static_cast<const bf16_t*>(b), b_rows, K, N);
+        status = host_launch(gemm_bias_relu_kernel_copy_2,
+            {int64_t{K} * host_ceil_div(N, 4096), 128}, stream, static_cast<const bf16_t*>(b),
+            b_rows, K, N);
         if (status != cudaSuccess) return status;
       }
-      int64_t ctas = ((int64_t{M} + 127) / 128 + 1) / 2 * ((int64_t{N} + 255) / 256) * 2;
+      int64_t ctas = host_ceil_div(host_ceil_div(M, 128), 2) * host_ceil_div(N, 256) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
       status = host_tensor_map(&a_map, "a", {K % 8 != 0 ? a_rows : a,
-          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {(int64_t{K}
-          + 7) / 8 * 16}, {64, 128}}, &gemm_bias_relu_sentence);
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M},
+          {host_ceil_div(K, 8) * 16}, {64, 128}}, &gemm_bias_relu_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {N % 8 != 0 ? b_rows : b,
-          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {(int64_t{N}
-          + 7) / 8 * 16}, {64, 64}}, &gemm_bias_relu_sentence);
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K},
+          {host_ceil_div(N, 8) * 16}, {64, 64}}, &gemm_bias_relu_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch(gemm_bias_relu_kernel_copied, {ctas, 384, 231424}, stream, a_map, b_map,
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(c), M, K, N);
     } else {
-      status = host_launch(gemm_bias_relu_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 127) / 128), 128, 98304}, stream, static_cast<const bf16_t*>(a),
-          static_cast<const bf16_t*>(b), static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(c),
-          M, K, N);
+      // BM = 128, BN = 128, BK = 64: any addresses
+      status = host_launch(gemm_bias_relu_kernel_any,
+          {host_ceil_div(M, 128) * host_ceil_div(N, 128), 128, 98304}, stream,
+          static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+          static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(c), M, K, N);
     }
   }
   return status;

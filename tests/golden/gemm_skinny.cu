@@ -759,6 +759,11 @@ __device__ __forceinline__ void accumulate_product(Vector<T, 2>& top, Vector<T, 
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// A number that a sentence mentions.
 struct host_Number {
   const char* name;
@@ -935,8 +940,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const bf16_t* __restrict__ a
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
           cp_async_partial<16>(shared.a_tiles[stage].beyond(a_row_lane, a_col_at, a_row_step * 8,
-              0), a_at + int64_t{K} * a_row_at + a_col_at, a_row_at < a_row_end
-              && a_col_at < a_col_end ? 16 : 0);
+              0), a_at + int64_t{K} * a_row_at + a_col_at,
+              a_row_at < a_row_end && a_col_at < a_col_end ? 16 : 0);
         }
       }
       const int b_col_end = N - BN * j_tile;
@@ -948,8 +953,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const bf16_t* __restrict__ a
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
           cp_async_partial<16>(shared.b_tiles[stage].beyond(b_row_lane, b_col_at, b_row_step * 8,
-              0), b_at + int64_t{N} * b_row_at + b_col_at, b_row_at < a_col_end
-              && b_col_at < b_col_end ? 16 : 0);
+              0), b_at + int64_t{N} * b_row_at + b_col_at,
+              b_row_at < a_col_end && b_col_at < b_col_end ? 16 : 0);
         }
       }
     }
@@ -996,8 +1001,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const bf16_t* __restrict__ a
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
           cp_async_partial<16>(shared.a_tiles[k_tile_next % 3].beyond(a_row_lane, a_col_at,
-              a_row_step * 8, 0), a_at + int64_t{K} * a_row_at + a_col_at, a_row_step
-              * 8 < a_row_end - a_row_lane && a_col_at < a_col_end ? 16 : 0);
+              a_row_step * 8, 0), a_at + int64_t{K} * a_row_at + a_col_at,
+              a_row_step * 8 < a_row_end - a_row_lane && a_col_at < a_col_end ? 16 : 0);
         }
       }
     }
@@ -1026,8 +1031,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const bf16_t* __restrict__ a
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
           cp_async_partial<16>(shared.b_tiles[k_tile_next % 3].beyond(b_row_lane, b_col_at,
-              b_row_step * 8, 0), b_at + int64_t{N} * b_row_at + b_col_at, b_row_step
-              * 8 < a_col_end - b_row_lane && b_col_at < b_col_end ? 16 : 0);
+              b_row_step * 8, 0), b_at + int64_t{N} * b_row_at + b_col_at,
+              b_row_step * 8 < a_col_end - b_row_lane && b_col_at < b_col_end ? 16 : 0);
         }
       }
     }
@@ -1116,8 +1121,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const bf16_t* __restrict__ a
       load_a(a_operand[0][mt], shared.a_tiles[floor_mod(min_of(ceil_div(K, BK) - 1, k_tile + 1),
           3)], mt * 16, 0);
     }
-    load_b_transposed(b_operand[0], shared.b_tiles[floor_mod(min_of(ceil_div(K, BK) - 1, k_tile
-        + 1), 3)], col_first, 0);
+    load_b_transposed(b_operand[0], shared.b_tiles[floor_mod(min_of(ceil_div(K, BK) - 1,
+        k_tile + 1), 3)], col_first, 0);
     #pragma unroll
     for (int mt = 0; mt < 1; ++mt) {
       #pragma unroll
@@ -1152,8 +1157,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const bf16_t* __restrict__ a
     for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
       const int j_line_at = j_line_first;
       const Vector<bf16_t, kWidthJLine> c_line = gather_quad(c_out[i_step][4 * j_line_step],
-          c_out[i_step][4 * j_line_step + 1], c_out[i_step][4 * j_line_step + 2], c_out[i_step][4
-          * j_line_step + 3]);
+          c_out[i_step][4 * j_line_step + 1], c_out[i_step][4 * j_line_step + 2],
+          c_out[i_step][4 * j_line_step + 3]);
       if (i_at < i_end && j_line_at < j_line_end) {
         store_whole(c_at + int64_t{N} * i_at + j_line_at, c_line);
       }
@@ -1467,9 +1472,9 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
   if (M > 16) {
     return gemm_skinny_nn_sentence.refuse("requires M <= ROWS", {{"M", M}});
   }
-  if ((int64_t{M} + 15) / 16 * ((int64_t{N} + 127) / 128) > 2147483647) {
-    return gemm_skinny_nn_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M",
-        M}, {"N", N}});
+  if (host_ceil_div(M, 16) * host_ceil_div(N, 128) > 2147483647) {
+    return gemm_skinny_nn_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"M", M}, {"N", N}});
   }
   const host_Argument arguments[] = {
     {"a", a, int64_t{K} * M * 2, 2, false},
@@ -1478,16 +1483,19 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
   };
   cudaError_t status = host_check_arguments(arguments, &gemm_skinny_nn_sentence);
   if (status != cudaSuccess) return status;
-  if ((int64_t{M} + 15) / 16 * ((int64_t{N} + 127) / 128) > 0) {
+  if (host_ceil_div(M, 16) * host_ceil_div(N, 128) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 16)) {
-      status = host_launch(gemm_skinny_nn_kernel, {(int64_t{M} + 15) / 16 * ((int64_t{N}
-          + 127) / 128), 128, 110592}, stream, static_cast<const bf16_t*>(a),
-          static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
+      // BM = 16, BN = 128, BK = 128
+      status = host_launch(gemm_skinny_nn_kernel, {host_ceil_div(M, 16) * host_ceil_div(N, 128),
+          128, 110592}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+          static_cast<bf16_t*>(c), M, K, N);
     } else {
-      status = host_launch(gemm_skinny_nn_kernel_any, {(int64_t{M} + 15) / 16 * ((int64_t{N}
-          + 127) / 128), 128, 110592}, stream, static_cast<const bf16_t*>(a),
-          static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
+      // BM = 16, BN = 128, BK = 128: any addresses
+      status = host_launch(gemm_skinny_nn_kernel_any,
+          {host_ceil_div(M, 16) * host_ceil_div(N, 128), 128, 110592}, stream,
+          static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M,
+          K, N);
     }
   }
   return status;
@@ -1558,8 +1566,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const bf16_t* __restrict__ a
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
           cp_async_partial<16>(shared.a_tiles[stage].beyond(a_row_lane, a_col_at, a_row_step * 8,
-              0), a_at + int64_t{K} * a_row_at + a_col_at, a_row_at < a_row_end
-              && a_col_at < a_col_end ? 16 : 0);
+              0), a_at + int64_t{K} * a_row_at + a_col_at,
+              a_row_at < a_row_end && a_col_at < a_col_end ? 16 : 0);
         }
       }
       const int b_row_end = N - BN * j_tile;
@@ -1571,8 +1579,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const bf16_t* __restrict__ a
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
           cp_async_partial<16>(shared.b_tiles[stage].beyond(b_row_lane, b_col_at, b_row_step * 8,
-              0), b_at + int64_t{K} * b_row_at + b_col_at, b_row_at < b_row_end
-              && b_col_at < a_col_end ? 16 : 0);
+              0), b_at + int64_t{K} * b_row_at + b_col_at,
+              b_row_at < b_row_end && b_col_at < a_col_end ? 16 : 0);
         }
       }
     }
@@ -1619,8 +1627,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const bf16_t* __restrict__ a
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
           cp_async_partial<16>(shared.a_tiles[k_tile_next % 3].beyond(a_row_lane, a_col_at,
-              a_row_step * 8, 0), a_at + int64_t{K} * a_row_at + a_col_at, a_row_step
-              * 8 < a_row_end - a_row_lane && a_col_at < a_col_end ? 16 : 0);
+              a_row_step * 8, 0), a_at + int64_t{K} * a_row_at + a_col_at,
+              a_row_step * 8 < a_row_end - a_row_lane && a_col_at < a_col_end ? 16 : 0);
         }
       }
     }
@@ -1649,8 +1657,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const bf16_t* __restrict__ a
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
           cp_async_partial<16>(shared.b_tiles[k_tile_next % 3].beyond(b_row_lane, b_col_at,
-              b_row_step * 8, 0), b_at + int64_t{K} * b_row_at + b_col_at, b_row_step
-              * 8 < b_row_end - b_row_lane && b_col_at < a_col_end ? 16 : 0);
+              b_row_step * 8, 0), b_at + int64_t{K} * b_row_at + b_col_at,
+              b_row_step * 8 < b_row_end - b_row_lane && b_col_at < a_col_end ? 16 : 0);
         }
       }
     }
@@ -1775,8 +1783,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const bf16_t* __restrict__ a
     for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
       const int j_line_at = j_line_first;
       const Vector<bf16_t, kWidthJLine> c_line = gather_quad(c_out[i_step][4 * j_line_step],
-          c_out[i_step][4 * j_line_step + 1], c_out[i_step][4 * j_line_step + 2], c_out[i_step][4
-          * j_line_step + 3]);
+          c_out[i_step][4 * j_line_step + 1], c_out[i_step][4 * j_line_step + 2],
+          c_out[i_step][4 * j_line_step + 3]);
       if (i_at < i_end && j_line_at < j_line_end) {
         store_whole(c_at + int64_t{N} * i_at + j_line_at, c_line);
       }
@@ -2090,9 +2098,9 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
   if (M > 16) {
     return gemm_skinny_nt_sentence.refuse("requires M <= ROWS", {{"M", M}});
   }
-  if ((int64_t{M} + 15) / 16 * ((int64_t{N} + 127) / 128) > 2147483647) {
-    return gemm_skinny_nt_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M",
-        M}, {"N", N}});
+  if (host_ceil_div(M, 16) * host_ceil_div(N, 128) > 2147483647) {
+    return gemm_skinny_nt_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"M", M}, {"N", N}});
   }
   const host_Argument arguments[] = {
     {"a", a, int64_t{K} * M * 2, 2, false},
@@ -2101,16 +2109,19 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
   };
   cudaError_t status = host_check_arguments(arguments, &gemm_skinny_nt_sentence);
   if (status != cudaSuccess) return status;
-  if ((int64_t{M} + 15) / 16 * ((int64_t{N} + 127) / 128) > 0) {
+  if (host_ceil_div(M, 16) * host_ceil_div(N, 128) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 16)
         && N % 8 == 0) {
-      status = host_launch(gemm_skinny_nt_kernel, {(int64_t{M} + 15) / 16 * ((int64_t{N}
-          + 127) / 128), 128, 110592}, stream, static_cast<const bf16_t*>(a),
-          static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
+      // BM = 16, BN = 128, BK = 128
+      status = host_launch(gemm_skinny_nt_kernel, {host_ceil_div(M, 16) * host_ceil_div(N, 128),
+          128, 110592}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b),
+          static_cast<bf16_t*>(c), M, K, N);
     } else {
-      status = host_launch(gemm_skinny_nt_kernel_any, {(int64_t{M} + 15) / 16 * ((int64_t{N}
-          + 127) / 128), 128, 110592}, stream, static_cast<const bf16_t*>(a),
-          static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
+      // BM = 16, BN = 128, BK = 128: any addresses
+      status = host_launch(gemm_skinny_nt_kernel_any,
+          {host_ceil_div(M, 16) * host_ceil_div(N, 128), 128, 110592}, stream,
+          static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M,
+          K, N);
     }
   }
   return status;

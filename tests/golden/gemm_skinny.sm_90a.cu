@@ -1141,6 +1141,11 @@ __device__ __forceinline__ void wgmma_m64n16k16_bf16(
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// The smaller of two sizes.
 [[maybe_unused]] inline int64_t host_min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -1470,8 +1475,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
 
       // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x)) {
         const int j_tile = item;
         const int i_tile = 0;
 
@@ -1494,8 +1499,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
   } else {
     registers_take<232>();
     RingPlace<6> a_b_ring{0, 0};
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x)) {
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthI> acc[kStepsJ][kStepsI];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -1512,8 +1517,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
               const uint64_t a_matrix = mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at,
                   row_first + mt * 64);
               wgmma_m64n16k16_bf16<1, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  k_major_descriptor(shared.a_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
-                  || k_at > 0);
+                  k_major_descriptor(shared.a_tiles[a_b_ring.slot], 0, k_at),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -1557,8 +1562,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
         #pragma unroll
         for (int j_pair_step = 0; j_pair_step < kStepsJPair; ++j_pair_step) {
           const int j_pair_at = j_pair_first + j_pair_step / 2 * 64 + j_pair_step % 2 * 8;
-          const Vector<bf16_t, kWidthJPair> c_line = transpose_block(
-              c_out[j_pair_step][i_turned_step]);
+          const Vector<bf16_t, kWidthJPair> c_line
+              = transpose_block(c_out[j_pair_step][i_turned_step]);
           if (i_turned_at < i_turned_end && j_pair_at < j_pair_end) {
             store_whole(c_at + int64_t{N} * i_turned_at + j_pair_at, c_line);
           }
@@ -1616,8 +1621,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
 
       // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x)) {
         const int j_tile = item;
         const int i_tile = 0;
 
@@ -1639,8 +1644,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
     }
   } else {
     RingPlace<8> a_b_ring{0, 0};
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x)) {
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthI> acc[kStepsJ][kStepsI];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -1655,8 +1660,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
             for (int mt = 0; mt < 1; ++mt) {
               const uint64_t a_matrix = mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0);
               wgmma_m64n16k16_bf16<1, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  k_major_descriptor(shared.a_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
-                  || k_at > 0);
+                  k_major_descriptor(shared.a_tiles[a_b_ring.slot], 0, k_at),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -1700,8 +1705,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
         #pragma unroll
         for (int j_pair_step = 0; j_pair_step < kStepsJPair; ++j_pair_step) {
           const int j_pair_at = j_pair_first + j_pair_step * 8;
-          const Vector<bf16_t, kWidthJPair> c_line = transpose_block(
-              c_out[j_pair_step][i_turned_step]);
+          const Vector<bf16_t, kWidthJPair> c_line
+              = transpose_block(c_out[j_pair_step][i_turned_step]);
           if (i_turned_at < i_turned_end && j_pair_at < j_pair_end) {
             store_whole(c_at + int64_t{N} * i_turned_at + j_pair_at, c_line);
           }
@@ -1756,8 +1761,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
 
       // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x)) {
         const int j_tile = item;
         const int i_tile = 0;
 
@@ -1779,8 +1784,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
     }
   } else {
     RingPlace<8> a_b_ring{0, 0};
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x)) {
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthI> acc[kStepsJ][kStepsI];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -1795,8 +1800,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
             for (int mt = 0; mt < 1; ++mt) {
               const uint64_t a_matrix = mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0);
               wgmma_m64n16k16_bf16<1, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  k_major_descriptor(shared.a_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
-                  || k_at > 0);
+                  k_major_descriptor(shared.a_tiles[a_b_ring.slot], 0, k_at),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -2128,43 +2133,71 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const bf16_t* __restrict__
 extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
 gemm_skinny_nn_kernel_wide(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nn_body(b_map, a_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 gemm_skinny_nn_kernel(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nn_body_2(b_map, a_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 gemm_skinny_nn_kernel_any_out(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nn_body_3(b_map, a_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 gemm_skinny_nn_kernel_copied(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nn_body_3(b_map, a_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nn_kernel_copy(const bf16_t* __restrict__ a, bf16_t* __restrict__ a_rows, int M,
     int K) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nn_copy_body(a, a_rows, M, K);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nn_kernel_copy_2(const bf16_t* __restrict__ b, bf16_t* __restrict__ b_rows, int K,
     int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nn_copy_body_2(b, b_rows, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nn_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nn_body_4(a, b, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 // kernel end
@@ -2179,12 +2212,13 @@ extern "C" const char* gemm_skinny_nn_error() { return gemm_skinny_nn_sentence.t
 /// Bytes of workspace that a call needs.
 extern "C" size_t gemm_skinny_nn_workspace_bytes(int M, int K, int N) {
   return static_cast<size_t>(host_max_of((int64_t{K} * M + 2520000) / 2862 * host_min_of(1, K % 8)
-      + (int64_t{K} * N + 2520000) / 2862 * host_min_of(1, N % 8) <= host_times((int64_t{K}
-      + 127) / 128 * ((int64_t{M} + 15) / 16), (int64_t{N} + 63) / 64) && int64_t{M} * ((int64_t{K}
-      + 4095) / 4096) <= 2147483647 && int64_t{K} * ((int64_t{N} + 4095) / 4096) <= 2147483647
-      ? host_plus((int64_t{K} * ((int64_t{N} + 7) / 8) * host_min_of(1, N % 8) * 16 + 255) / 256
-      * 256, (int64_t{M} * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256)
-      : 0, 0));
+      + (int64_t{K} * N + 2520000) / 2862 * host_min_of(1, N % 8)
+      <= host_times(host_ceil_div(K, 128) * host_ceil_div(M, 16), host_ceil_div(N, 64))
+      && int64_t{M} * host_ceil_div(K, 4096) <= 2147483647
+      && int64_t{K} * host_ceil_div(N, 4096) <= 2147483647
+      ? host_plus(host_ceil_div(int64_t{K} * host_ceil_div(N, 8) * host_min_of(1, N % 8) * 16, 256)
+      * 256, host_ceil_div(int64_t{M} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256)
+      * 256) : 0, 0));
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
@@ -2203,9 +2237,9 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
   if (M > 16) {
     return gemm_skinny_nn_sentence.refuse("requires M <= ROWS", {{"M", M}});
   }
-  if ((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64) > 2147483647) {
-    return gemm_skinny_nn_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M",
-        M}, {"N", N}});
+  if (host_ceil_div(M, 16) * host_ceil_div(N, 64) > 2147483647) {
+    return gemm_skinny_nn_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"M", M}, {"N", N}});
   }
   const host_Argument arguments[] = {
     {"a", a, int64_t{K} * M * 2, 2, false},
@@ -2217,17 +2251,19 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
   cudaError_t status = host_check_arguments(arguments, &gemm_skinny_nn_sentence);
   if (status != cudaSuccess) return status;
   bf16_t* const a_rows = static_cast<bf16_t*>(workspace);
-  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace) + (int64_t{M}
-      * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256);
-  if ((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64) > 0) {
-    if ((int64_t{M} + 15) / 16 * ((int64_t{N} + 255) / 256) * 4 >= ((int64_t{M} + 15) / 16
-        * ((int64_t{N} + 255) / 256) + 131) / 132 * 396 && (int64_t{M} + 15) / 16 * ((int64_t{N}
-        + 255) / 256) <= 2147483647 && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b,
-        16) && N % 8 == 0 && host_is_aligned(c, 4) && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 255) / 256);
+  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace)
+      + host_ceil_div(int64_t{M} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256) * 256);
+  if (host_ceil_div(M, 16) * host_ceil_div(N, 64) > 0) {
+    if (host_ceil_div(M, 16) * host_ceil_div(N, 256) * 4
+        >= host_ceil_div(host_ceil_div(M, 16) * host_ceil_div(N, 256), 132) * 396
+        && host_ceil_div(M, 16) * host_ceil_div(N, 256) <= 2147483647 && host_is_aligned(a, 16)
+        && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0 && host_is_aligned(c, 4) && K >= 1
+        && M >= 1 && N >= 1) {
+      // BM = 16, BN = 256, BK = 64: wider tiles, where the sizes have enough of them
+      int64_t ctas = host_ceil_div(M, 16) * host_ceil_div(N, 256);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
-      ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 255) / 256), ctas, 1);
+      ctas = host_even_rounds(host_ceil_div(M, 16) * host_ceil_div(N, 256), ctas, 1);
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 64}},
@@ -2242,10 +2278,11 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           a_map, static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 4) && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64);
+      // BM = 16, BN = 64, BK = 128
+      int64_t ctas = host_ceil_div(M, 16) * host_ceil_div(N, 64);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
-      ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
+      ctas = host_even_rounds(host_ceil_div(M, 16) * host_ceil_div(N, 64), ctas, 1);
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 128}},
@@ -2260,10 +2297,11 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64);
+      // BM = 16, BN = 64, BK = 128: a result whose rows begin anywhere
+      int64_t ctas = host_ceil_div(M, 16) * host_ceil_div(N, 64);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
-      ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
+      ctas = host_even_rounds(host_ceil_div(M, 16) * host_ceil_div(N, 64), ctas, 1);
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 128}},
@@ -2276,42 +2314,47 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
       if (status != cudaSuccess) return status;
       status = host_launch_early(gemm_skinny_nn_kernel_any_out, {ctas, 256, 165888}, stream, b_map,
           a_map, static_cast<bf16_t*>(c), M, K, N);
-    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1 && (int64_t{K} * M
-        + 2520000) / 2862 * host_min_of(1, K % 8) + (int64_t{K} * N + 2520000) / 2862
-        * host_min_of(1, N % 8) <= host_times((int64_t{K} + 127) / 128 * ((int64_t{M} + 15) / 16),
-        (int64_t{N} + 63) / 64) && int64_t{M} * ((int64_t{K} + 4095) / 4096) <= 2147483647
-        && int64_t{K} * ((int64_t{N} + 4095) / 4096) <= 2147483647 && (N % 8 != 0
-        || host_is_aligned(b, 16)) && (K % 8 != 0 || host_is_aligned(a, 16))) {
+    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1
+        && (int64_t{K} * M + 2520000) / 2862 * host_min_of(1, K % 8)
+        + (int64_t{K} * N + 2520000) / 2862 * host_min_of(1, N % 8)
+        <= host_times(host_ceil_div(K, 128) * host_ceil_div(M, 16), host_ceil_div(N, 64))
+        && int64_t{M} * host_ceil_div(K, 4096) <= 2147483647
+        && int64_t{K} * host_ceil_div(N, 4096) <= 2147483647
+        && (N % 8 != 0 || host_is_aligned(b, 16)) && (K % 8 != 0 || host_is_aligned(a, 16))) {
+      // BM = 16, BN = 64, BK = 128: operands whose rows begin anywhere are copied first
       if (K % 8 != 0) {
-        status = host_launch(gemm_skinny_nn_kernel_copy, {int64_t{M} * ((int64_t{K} + 4095) / 4096),
-            128}, stream, static_cast<const bf16_t*>(a), a_rows, M, K);
+        status = host_launch(gemm_skinny_nn_kernel_copy, {int64_t{M} * host_ceil_div(K, 4096), 128},
+            stream, static_cast<const bf16_t*>(a), a_rows, M, K);
         if (status != cudaSuccess) return status;
       }
       if (N % 8 != 0) {
-        status = host_launch(gemm_skinny_nn_kernel_copy_2, {int64_t{K} * ((int64_t{N}
-            + 4095) / 4096), 128}, stream, static_cast<const bf16_t*>(b), b_rows, K, N);
+        status = host_launch(gemm_skinny_nn_kernel_copy_2,
+            {int64_t{K} * host_ceil_div(N, 4096), 128}, stream, static_cast<const bf16_t*>(b),
+            b_rows, K, N);
         if (status != cudaSuccess) return status;
       }
-      int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64);
+      int64_t ctas = host_ceil_div(M, 16) * host_ceil_div(N, 64);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
-      ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
+      ctas = host_even_rounds(host_ceil_div(M, 16) * host_ceil_div(N, 64), ctas, 1);
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {N % 8 != 0 ? b_rows : b,
-          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {(int64_t{N}
-          + 7) / 8 * 16}, {64, 128}}, &gemm_skinny_nn_sentence);
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K},
+          {host_ceil_div(N, 8) * 16}, {64, 128}}, &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
       status = host_tensor_map(&a_map, "a", {K % 8 != 0 ? a_rows : a,
-          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {(int64_t{K}
-          + 7) / 8 * 16}, {64, 16}}, &gemm_skinny_nn_sentence);
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M},
+          {host_ceil_div(K, 8) * 16}, {64, 16}}, &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch_early(gemm_skinny_nn_kernel_copied, {ctas, 256, 165888}, stream, b_map,
           a_map, static_cast<bf16_t*>(c), M, K, N);
     } else {
-      status = host_launch(gemm_skinny_nn_kernel_any, {(int64_t{M} + 15) / 16 * ((int64_t{N}
-          + 63) / 64), 128, 81920}, stream, static_cast<const bf16_t*>(a),
-          static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
+      // BM = 16, BN = 64, BK = 128: any addresses
+      status = host_launch(gemm_skinny_nn_kernel_any,
+          {host_ceil_div(M, 16) * host_ceil_div(N, 64), 128, 81920}, stream,
+          static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M,
+          K, N);
     }
   }
   return status;
@@ -2371,8 +2414,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
 
       // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x)) {
         const int j_tile = item;
         const int i_tile = 0;
 
@@ -2397,8 +2440,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
     }
   } else {
     RingPlace<8> a_b_ring{0, 0};
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x)) {
       // gemm_skinny.tile:20  for k in range(K by BK):
       Vector<float, kWidthI> acc[kStepsJ][kStepsI];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2413,8 +2456,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
             for (int mt = 0; mt < 1; ++mt) {
               const uint64_t a_matrix = k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at);
               wgmma_m64n16k16_bf16<0, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  k_major_descriptor(shared.a_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
-                  || k_at > 0);
+                  k_major_descriptor(shared.a_tiles[a_b_ring.slot], 0, k_at),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -2458,8 +2501,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
         #pragma unroll
         for (int j_pair_step = 0; j_pair_step < kStepsJPair; ++j_pair_step) {
           const int j_pair_at = j_pair_first + j_pair_step * 8;
-          const Vector<bf16_t, kWidthJPair> c_line = transpose_block(
-              c_out[j_pair_step][i_turned_step]);
+          const Vector<bf16_t, kWidthJPair> c_line
+              = transpose_block(c_out[j_pair_step][i_turned_step]);
           if (i_turned_at < i_turned_end && j_pair_at < j_pair_end) {
             store_whole(c_at + int64_t{N} * i_turned_at + j_pair_at, c_line);
           }
@@ -2517,8 +2560,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
 
       // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x)) {
         const int j_tile = item;
         const int i_tile = 0;
 
@@ -2543,8 +2586,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
     }
   } else {
     RingPlace<8> a_b_ring{0, 0};
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x)) {
       // gemm_skinny.tile:20  for k in range(K by BK):
       Vector<float, kWidthI> acc[kStepsJ][kStepsI];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2559,8 +2602,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
             for (int mt = 0; mt < 1; ++mt) {
               const uint64_t a_matrix = k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at);
               wgmma_m64n16k16_bf16<0, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  k_major_descriptor(shared.a_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
-                  || k_at > 0);
+                  k_major_descriptor(shared.a_tiles[a_b_ring.slot], 0, k_at),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -2892,37 +2935,61 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const bf16_t* __restrict__
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 gemm_skinny_nt_kernel(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nt_body(b_map, a_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 gemm_skinny_nt_kernel_any_out(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nt_body_2(b_map, a_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 1))
 gemm_skinny_nt_kernel_copied(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nt_body_2(b_map, a_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nt_kernel_copy(const bf16_t* __restrict__ a, bf16_t* __restrict__ a_rows, int M,
     int K) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nt_copy_body(a, a_rows, M, K);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nt_kernel_copy_2(const bf16_t* __restrict__ b, bf16_t* __restrict__ b_rows, int K,
     int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nt_copy_body_2(b, b_rows, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nt_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nt_body_3(a, b, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 // kernel end
@@ -2937,12 +3004,13 @@ extern "C" const char* gemm_skinny_nt_error() { return gemm_skinny_nt_sentence.t
 /// Bytes of workspace that a call needs.
 extern "C" size_t gemm_skinny_nt_workspace_bytes(int M, int K, int N) {
   return static_cast<size_t>(host_max_of((int64_t{K} * M + 2520000) / 2862 * host_min_of(1, K % 8)
-      + (int64_t{K} * N + 2520000) / 2862 * host_min_of(1, K % 8) <= host_times((int64_t{K}
-      + 127) / 128 * ((int64_t{M} + 15) / 16), (int64_t{N} + 63) / 64) && int64_t{M} * ((int64_t{K}
-      + 4095) / 4096) <= 2147483647 && int64_t{N} * ((int64_t{K} + 4095) / 4096) <= 2147483647
-      ? host_plus((int64_t{M} * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256
-      * 256, (int64_t{N} * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256)
-      : 0, 0));
+      + (int64_t{K} * N + 2520000) / 2862 * host_min_of(1, K % 8)
+      <= host_times(host_ceil_div(K, 128) * host_ceil_div(M, 16), host_ceil_div(N, 64))
+      && int64_t{M} * host_ceil_div(K, 4096) <= 2147483647
+      && int64_t{N} * host_ceil_div(K, 4096) <= 2147483647
+      ? host_plus(host_ceil_div(int64_t{M} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256)
+      * 256, host_ceil_div(int64_t{N} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256)
+      * 256) : 0, 0));
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
@@ -2961,9 +3029,9 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
   if (M > 16) {
     return gemm_skinny_nt_sentence.refuse("requires M <= ROWS", {{"M", M}});
   }
-  if ((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64) > 2147483647) {
-    return gemm_skinny_nt_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M",
-        M}, {"N", N}});
+  if (host_ceil_div(M, 16) * host_ceil_div(N, 64) > 2147483647) {
+    return gemm_skinny_nt_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"M", M}, {"N", N}});
   }
   const host_Argument arguments[] = {
     {"a", a, int64_t{K} * M * 2, 2, false},
@@ -2975,15 +3043,16 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
   cudaError_t status = host_check_arguments(arguments, &gemm_skinny_nt_sentence);
   if (status != cudaSuccess) return status;
   bf16_t* const a_rows = static_cast<bf16_t*>(workspace);
-  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace) + (int64_t{M}
-      * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256);
-  if ((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64) > 0) {
+  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace)
+      + host_ceil_div(int64_t{M} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256) * 256);
+  if (host_ceil_div(M, 16) * host_ceil_div(N, 64) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 4)
         && N % 2 == 0 && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64);
+      // BM = 16, BN = 64, BK = 128
+      int64_t ctas = host_ceil_div(M, 16) * host_ceil_div(N, 64);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
-      ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
+      ctas = host_even_rounds(host_ceil_div(M, 16) * host_ceil_div(N, 64), ctas, 1);
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {int64_t{K} * 2}, {64, 64}},
@@ -2998,10 +3067,11 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && K >= 1 && M >= 1
         && N >= 1) {
-      int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64);
+      // BM = 16, BN = 64, BK = 128: a result whose rows begin anywhere
+      int64_t ctas = host_ceil_div(M, 16) * host_ceil_div(N, 64);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
-      ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
+      ctas = host_even_rounds(host_ceil_div(M, 16) * host_ceil_div(N, 64), ctas, 1);
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {int64_t{K} * 2}, {64, 64}},
@@ -3014,42 +3084,47 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
       if (status != cudaSuccess) return status;
       status = host_launch_early(gemm_skinny_nt_kernel_any_out, {ctas, 256, 165888}, stream, b_map,
           a_map, static_cast<bf16_t*>(c), M, K, N);
-    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1 && (int64_t{K} * M
-        + 2520000) / 2862 * host_min_of(1, K % 8) + (int64_t{K} * N + 2520000) / 2862
-        * host_min_of(1, K % 8) <= host_times((int64_t{K} + 127) / 128 * ((int64_t{M} + 15) / 16),
-        (int64_t{N} + 63) / 64) && int64_t{M} * ((int64_t{K} + 4095) / 4096) <= 2147483647
-        && int64_t{N} * ((int64_t{K} + 4095) / 4096) <= 2147483647 && (K % 8 != 0
-        || host_is_aligned(b, 16)) && (K % 8 != 0 || host_is_aligned(a, 16))) {
+    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1
+        && (int64_t{K} * M + 2520000) / 2862 * host_min_of(1, K % 8)
+        + (int64_t{K} * N + 2520000) / 2862 * host_min_of(1, K % 8)
+        <= host_times(host_ceil_div(K, 128) * host_ceil_div(M, 16), host_ceil_div(N, 64))
+        && int64_t{M} * host_ceil_div(K, 4096) <= 2147483647
+        && int64_t{N} * host_ceil_div(K, 4096) <= 2147483647
+        && (K % 8 != 0 || host_is_aligned(b, 16)) && (K % 8 != 0 || host_is_aligned(a, 16))) {
+      // BM = 16, BN = 64, BK = 128: operands whose rows begin anywhere are copied first
       if (K % 8 != 0) {
-        status = host_launch(gemm_skinny_nt_kernel_copy, {int64_t{M} * ((int64_t{K} + 4095) / 4096),
-            128}, stream, static_cast<const bf16_t*>(a), a_rows, M, K);
+        status = host_launch(gemm_skinny_nt_kernel_copy, {int64_t{M} * host_ceil_div(K, 4096), 128},
+            stream, static_cast<const bf16_t*>(a), a_rows, M, K);
         if (status != cudaSuccess) return status;
       }
       if (K % 8 != 0) {
-        status = host_launch(gemm_skinny_nt_kernel_copy_2, {int64_t{N} * ((int64_t{K}
-            + 4095) / 4096), 128}, stream, static_cast<const bf16_t*>(b), b_rows, K, N);
+        status = host_launch(gemm_skinny_nt_kernel_copy_2,
+            {int64_t{N} * host_ceil_div(K, 4096), 128}, stream, static_cast<const bf16_t*>(b),
+            b_rows, K, N);
         if (status != cudaSuccess) return status;
       }
-      int64_t ctas = (int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64);
+      int64_t ctas = host_ceil_div(M, 16) * host_ceil_div(N, 64);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
-      ctas = host_even_rounds((int64_t{M} + 15) / 16 * ((int64_t{N} + 63) / 64), ctas, 1);
+      ctas = host_even_rounds(host_ceil_div(M, 16) * host_ceil_div(N, 64), ctas, 1);
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {K % 8 != 0 ? b_rows : b,
-          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {(int64_t{K}
-          + 7) / 8 * 16}, {64, 64}}, &gemm_skinny_nt_sentence);
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N},
+          {host_ceil_div(K, 8) * 16}, {64, 64}}, &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
       status = host_tensor_map(&a_map, "a", {K % 8 != 0 ? a_rows : a,
-          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {(int64_t{K}
-          + 7) / 8 * 16}, {64, 16}}, &gemm_skinny_nt_sentence);
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M},
+          {host_ceil_div(K, 8) * 16}, {64, 16}}, &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch_early(gemm_skinny_nt_kernel_copied, {ctas, 256, 165888}, stream, b_map,
           a_map, static_cast<bf16_t*>(c), M, K, N);
     } else {
-      status = host_launch(gemm_skinny_nt_kernel_any, {(int64_t{M} + 15) / 16 * ((int64_t{N}
-          + 63) / 64), 128, 81920}, stream, static_cast<const bf16_t*>(a),
-          static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
+      // BM = 16, BN = 64, BK = 128: any addresses
+      status = host_launch(gemm_skinny_nt_kernel_any,
+          {host_ceil_div(M, 16) * host_ceil_div(N, 64), 128, 81920}, stream,
+          static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M,
+          K, N);
     }
   }
   return status;

@@ -1619,6 +1619,11 @@ __device__ __forceinline__ void wgmma_m64n256k16_bf16(
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// The smaller of two sizes.
 [[maybe_unused]] inline int64_t host_min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -1947,8 +1952,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
 
       // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x)) {
         const int j_tile = item;
         const int i_tile = 0;
 
@@ -1971,8 +1976,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
   } else {
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x)) {
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -1989,8 +1994,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n256k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
-                  || k_at > 0);
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -2091,8 +2096,9 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
 
       // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-          * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+      for (int item = static_cast<int>(blockIdx.x) / 2;
+          item < ceil_div(ceil_div(M, BM), 2) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x) / 2) {
         const int j_tile = item;
         const int i_tile_pair = 0;
         const int i_tile = i_tile_pair * 2 + rank;
@@ -2130,8 +2136,9 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
     }
     int c_row = M;
     int c_col = 0;
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-        * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2;
+        item < ceil_div(ceil_div(M, BM), 2) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x) / 2) {
       // gemm_skinny.tile:7  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -2146,8 +2153,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
             for (int mt = 0; mt < 1; ++mt) {
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], 0, k_at);
               wgmma_m64n128k16_bf16<0, 1>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0), k_tile > 0
-                  || k_at > 0);
+                  mn_major_descriptor(shared.b_tiles[a_b_ring.slot], k_at, 0),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -2168,8 +2175,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
         }
       }
       if (ceil_div(K, BK) <= 2) {
-        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-            + 64, c_row);
+        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+            c_col + 64, c_row);
       }
       const int j_tile = item;
       const int i_tile_pair = 0;
@@ -2197,8 +2204,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
       c_col = BN * j_tile;
     }
     send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-        + 64, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+        c_col + 64, c_row);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
@@ -2263,8 +2270,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
 
       // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x) / 2) {
+      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x) / 2) {
         const int j_tile = item;
         const int i_tile = 0;
 
@@ -2291,8 +2298,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
     cluster_wait();  // all CTAs of the cluster are there
     RingPlace<1> acc_sums_sent{0, 1};
     RingPlace<1> acc_sums_added{0, 0};
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x) / 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x) / 2) {
       const bool more = item + static_cast<int>(gridDim.x) / 2 < ceil_div(M, BM) * ceil_div(N, BN);
 
       // gemm_skinny.tile:7  for k in range(K by BK):
@@ -2377,9 +2384,9 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
           #pragma unroll
           for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
             const int j_line_at = j_line_first + j_line_step * 32;
-            const Vector<bf16_t, kWidthJLine> c_line = gather_quad(c_out[i_step][4 * j_line_step],
-                c_out[i_step][4 * j_line_step + 1], c_out[i_step][4 * j_line_step + 2],
-                c_out[i_step][4 * j_line_step + 3]);
+            const Vector<bf16_t, kWidthJLine> c_line
+                = gather_quad(c_out[i_step][4 * j_line_step], c_out[i_step][4 * j_line_step + 1],
+                c_out[i_step][4 * j_line_step + 2], c_out[i_step][4 * j_line_step + 3]);
             if (i_at < i_end && j_line_at < j_line_end) {
               store_whole(c_at + int64_t{N} * i_at + j_line_at, c_line);
             }
@@ -2451,8 +2458,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const CUtensorMap& b_map,
 
       // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x) / 2) {
+      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x) / 2) {
         const int j_tile = item;
         const int i_tile = 0;
 
@@ -2479,8 +2486,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const CUtensorMap& b_map,
     cluster_wait();  // all CTAs of the cluster are there
     RingPlace<1> acc_sums_sent{0, 1};
     RingPlace<1> acc_sums_added{0, 0};
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x) / 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x) / 2) {
       const bool more = item + static_cast<int>(gridDim.x) / 2 < ceil_div(M, BM) * ceil_div(N, BN);
 
       // gemm_skinny.tile:7  for k in range(K by BK):
@@ -2629,8 +2636,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_5(const CUtensorMap& b_map,
 
       // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x) / 2) {
+      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x) / 2) {
         const int j_tile = item;
         const int i_tile = 0;
 
@@ -2657,8 +2664,8 @@ __device__ __forceinline__ void gemm_skinny_nn_body_5(const CUtensorMap& b_map,
     cluster_wait();  // all CTAs of the cluster are there
     RingPlace<1> acc_sums_sent{0, 1};
     RingPlace<1> acc_sums_added{0, 0};
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x) / 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x) / 2) {
       const bool more = item + static_cast<int>(gridDim.x) / 2 < ceil_div(M, BM) * ceil_div(N, BN);
 
       // gemm_skinny.tile:7  for k in range(K by BK):
@@ -3057,58 +3064,98 @@ __device__ __forceinline__ void gemm_skinny_nn_body_6(const bf16_t* __restrict__
 extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
 gemm_skinny_nn_kernel_wide(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nn_body(b_map, a_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(256, resident_ctas(256, 1))
 gemm_skinny_nn_kernel_paired(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap c_map, int M,
     int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nn_body_2(b_map, a_map, c_map, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_skinny_nn_kernel(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nn_body_3(b_map, a_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_skinny_nn_kernel_any_out(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nn_body_4(b_map, a_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_skinny_nn_kernel_copied(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nn_body_5(b_map, a_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nn_kernel_copy(const bf16_t* __restrict__ a, bf16_t* __restrict__ a_rows, int M,
     int K) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nn_copy_body(a, a_rows, M, K);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nn_kernel_copy_2(const bf16_t* __restrict__ b, bf16_t* __restrict__ b_rows, int K,
     int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nn_copy_body_2(b, b_rows, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nn_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nn_body_6(a, b, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 // kernel end
@@ -3123,12 +3170,13 @@ extern "C" const char* gemm_skinny_nn_error() { return gemm_skinny_nn_sentence.t
 /// Bytes of workspace that a call needs.
 extern "C" size_t gemm_skinny_nn_workspace_bytes(int M, int K, int N) {
   return static_cast<size_t>(host_max_of((int64_t{K} * M + 2520000) / 22901 * host_min_of(1, K % 8)
-      + (int64_t{K} * N + 2520000) / 22901 * host_min_of(1, N % 8) <= host_times((int64_t{K}
-      + 63) / 64 * ((int64_t{M} + 127) / 128), (int64_t{N} + 127) / 128) && int64_t{M}
-      * ((int64_t{K} + 4095) / 4096) <= 2147483647 && int64_t{K} * ((int64_t{N}
-      + 4095) / 4096) <= 2147483647 ? host_plus((int64_t{K} * ((int64_t{N} + 7) / 8)
-      * host_min_of(1, N % 8) * 16 + 255) / 256 * 256, (int64_t{M} * ((int64_t{K} + 7) / 8)
-      * host_min_of(1, K % 8) * 16 + 255) / 256 * 256) : 0, 0));
+      + (int64_t{K} * N + 2520000) / 22901 * host_min_of(1, N % 8)
+      <= host_times(host_ceil_div(K, 64) * host_ceil_div(M, 128), host_ceil_div(N, 128))
+      && int64_t{M} * host_ceil_div(K, 4096) <= 2147483647
+      && int64_t{K} * host_ceil_div(N, 4096) <= 2147483647
+      ? host_plus(host_ceil_div(int64_t{K} * host_ceil_div(N, 8) * host_min_of(1, N % 8) * 16, 256)
+      * 256, host_ceil_div(int64_t{M} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256)
+      * 256) : 0, 0));
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
@@ -3147,9 +3195,9 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
   if (M > 128) {
     return gemm_skinny_nn_sentence.refuse("requires M <= ROWS", {{"M", M}});
   }
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 2147483647) {
-    return gemm_skinny_nn_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M",
-        M}, {"N", N}});
+  if (host_ceil_div(M, 128) * host_ceil_div(N, 128) > 2147483647) {
+    return gemm_skinny_nn_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"M", M}, {"N", N}});
   }
   const host_Argument arguments[] = {
     {"a", a, int64_t{K} * M * 2, 2, false},
@@ -3161,17 +3209,19 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
   cudaError_t status = host_check_arguments(arguments, &gemm_skinny_nn_sentence);
   if (status != cudaSuccess) return status;
   bf16_t* const a_rows = static_cast<bf16_t*>(workspace);
-  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace) + (int64_t{M}
-      * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256);
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 0) {
-    if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256) * 4 >= ((int64_t{M} + 127) / 128
-        * ((int64_t{N} + 255) / 256) + 131) / 132 * 396 && (int64_t{M} + 127) / 128 * ((int64_t{N}
-        + 255) / 256) <= 2147483647 && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b,
-        16) && N % 8 == 0 && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256);
+  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace)
+      + host_ceil_div(int64_t{M} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256) * 256);
+  if (host_ceil_div(M, 128) * host_ceil_div(N, 128) > 0) {
+    if (host_ceil_div(M, 128) * host_ceil_div(N, 256) * 4
+        >= host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 256), 132) * 396
+        && host_ceil_div(M, 128) * host_ceil_div(N, 256) <= 2147483647 && host_is_aligned(a, 16)
+        && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0 && host_is_aligned(c, 16) && K >= 1
+        && M >= 1 && N >= 1) {
+      // BM = 128, BN = 256, BK = 64: wider tiles, where the sizes have enough of them
+      int64_t ctas = host_ceil_div(M, 128) * host_ceil_div(N, 256);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
-      ctas = host_even_rounds((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256), ctas, 1);
+      ctas = host_even_rounds(host_ceil_div(M, 128) * host_ceil_div(N, 256), ctas, 1);
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 64}},
@@ -3187,10 +3237,11 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
     } else if (int64_t{K} * N * 2 <= 209715200 && host_is_aligned(a, 16) && K % 8 == 0
         && host_is_aligned(b, 16) && N % 8 == 0 && host_is_aligned(c, 16) && K >= 1 && M >= 1
         && N >= 1) {
-      int64_t ctas = ((int64_t{M} + 63) / 64 + 1) / 2 * ((int64_t{N} + 127) / 128) * 2;
+      // BM = 64, BN = 128, BK = 64: pairs of CTAs share what they read
+      int64_t ctas = host_ceil_div(host_ceil_div(M, 64), 2) * host_ceil_div(N, 128) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
-      ctas = host_even_rounds(((int64_t{M} + 63) / 64 + 1) / 2 * ((int64_t{N} + 127) / 128) * 2,
+      ctas = host_even_rounds(host_ceil_div(host_ceil_div(M, 64), 2) * host_ceil_div(N, 128) * 2,
           ctas, 2);
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
@@ -3211,10 +3262,11 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           a_map, c_map, M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) * 2;
+      // BM = 128, BN = 128, BK = 64
+      int64_t ctas = host_ceil_div(M, 128) * host_ceil_div(N, 128) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
-      ctas = host_even_rounds((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) * 2, ctas, 2);
+      ctas = host_even_rounds(host_ceil_div(M, 128) * host_ceil_div(N, 128) * 2, ctas, 2);
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 64}},
@@ -3229,10 +3281,11 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) * 2;
+      // BM = 128, BN = 128, BK = 64: a result whose rows begin anywhere
+      int64_t ctas = host_ceil_div(M, 128) * host_ceil_div(N, 128) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
-      ctas = host_even_rounds((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) * 2, ctas, 2);
+      ctas = host_even_rounds(host_ceil_div(M, 128) * host_ceil_div(N, 128) * 2, ctas, 2);
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {int64_t{N} * 2}, {64, 64}},
@@ -3245,42 +3298,47 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
       if (status != cudaSuccess) return status;
       status = host_launch_early(gemm_skinny_nn_kernel_any_out, {ctas, 384, 198656}, stream, b_map,
           a_map, static_cast<bf16_t*>(c), M, K, N);
-    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1 && (int64_t{K} * M
-        + 2520000) / 22901 * host_min_of(1, K % 8) + (int64_t{K} * N + 2520000) / 22901
-        * host_min_of(1, N % 8) <= host_times((int64_t{K} + 63) / 64 * ((int64_t{M} + 127) / 128),
-        (int64_t{N} + 127) / 128) && int64_t{M} * ((int64_t{K} + 4095) / 4096) <= 2147483647
-        && int64_t{K} * ((int64_t{N} + 4095) / 4096) <= 2147483647 && (N % 8 != 0
-        || host_is_aligned(b, 16)) && (K % 8 != 0 || host_is_aligned(a, 16))) {
+    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1
+        && (int64_t{K} * M + 2520000) / 22901 * host_min_of(1, K % 8)
+        + (int64_t{K} * N + 2520000) / 22901 * host_min_of(1, N % 8)
+        <= host_times(host_ceil_div(K, 64) * host_ceil_div(M, 128), host_ceil_div(N, 128))
+        && int64_t{M} * host_ceil_div(K, 4096) <= 2147483647
+        && int64_t{K} * host_ceil_div(N, 4096) <= 2147483647
+        && (N % 8 != 0 || host_is_aligned(b, 16)) && (K % 8 != 0 || host_is_aligned(a, 16))) {
+      // BM = 128, BN = 128, BK = 64: operands whose rows begin anywhere are copied first
       if (K % 8 != 0) {
-        status = host_launch(gemm_skinny_nn_kernel_copy, {int64_t{M} * ((int64_t{K} + 4095) / 4096),
-            128}, stream, static_cast<const bf16_t*>(a), a_rows, M, K);
+        status = host_launch(gemm_skinny_nn_kernel_copy, {int64_t{M} * host_ceil_div(K, 4096), 128},
+            stream, static_cast<const bf16_t*>(a), a_rows, M, K);
         if (status != cudaSuccess) return status;
       }
       if (N % 8 != 0) {
-        status = host_launch(gemm_skinny_nn_kernel_copy_2, {int64_t{K} * ((int64_t{N}
-            + 4095) / 4096), 128}, stream, static_cast<const bf16_t*>(b), b_rows, K, N);
+        status = host_launch(gemm_skinny_nn_kernel_copy_2,
+            {int64_t{K} * host_ceil_div(N, 4096), 128}, stream, static_cast<const bf16_t*>(b),
+            b_rows, K, N);
         if (status != cudaSuccess) return status;
       }
-      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) * 2;
+      int64_t ctas = host_ceil_div(M, 128) * host_ceil_div(N, 128) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
-      ctas = host_even_rounds((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) * 2, ctas, 2);
+      ctas = host_even_rounds(host_ceil_div(M, 128) * host_ceil_div(N, 128) * 2, ctas, 2);
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {N % 8 != 0 ? b_rows : b,
-          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K}, {(int64_t{N}
-          + 7) / 8 * 16}, {64, 64}}, &gemm_skinny_nn_sentence);
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, K},
+          {host_ceil_div(N, 8) * 16}, {64, 64}}, &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
       status = host_tensor_map(&a_map, "a", {K % 8 != 0 ? a_rows : a,
-          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {(int64_t{K}
-          + 7) / 8 * 16}, {64, 128}}, &gemm_skinny_nn_sentence);
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M},
+          {host_ceil_div(K, 8) * 16}, {64, 128}}, &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch_early(gemm_skinny_nn_kernel_copied, {ctas, 384, 198656}, stream, b_map,
           a_map, static_cast<bf16_t*>(c), M, K, N);
     } else {
-      status = host_launch(gemm_skinny_nn_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 63) / 64), 128, 98304}, stream, static_cast<const bf16_t*>(a),
-          static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
+      // BM = 128, BN = 64, BK = 64: any addresses
+      status = host_launch(gemm_skinny_nn_kernel_any,
+          {host_ceil_div(M, 128) * host_ceil_div(N, 64), 128, 98304}, stream,
+          static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M,
+          K, N);
     }
   }
   return status;
@@ -3334,8 +3392,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
 
       // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
-      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x)) {
+      for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x)) {
         const int j_tile = item;
         const int i_tile = 0;
 
@@ -3355,8 +3413,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
   } else {
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
-    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x)) {
+    for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x)) {
       // gemm_skinny.tile:20  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -3373,8 +3431,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], row_first,
                   k_at);
               wgmma_m64n256k16_bf16<0, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
-                  || k_at > 0);
+                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -3472,8 +3530,9 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
 
       // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-          * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+      for (int item = static_cast<int>(blockIdx.x) / 2;
+          item < ceil_div(ceil_div(M, BM), 2) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x) / 2) {
         const int j_tile = item;
         const int i_tile_pair = 0;
         const int i_tile = i_tile_pair * 2 + rank;
@@ -3506,8 +3565,9 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
     }
     int c_row = M;
     int c_col = 0;
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(ceil_div(M, BM), 2)
-        * ceil_div(N, BN); item += static_cast<int>(gridDim.x) / 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2;
+        item < ceil_div(ceil_div(M, BM), 2) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x) / 2) {
       // gemm_skinny.tile:20  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
@@ -3522,8 +3582,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
             for (int mt = 0; mt < 1; ++mt) {
               const uint64_t a_matrix = k_major_descriptor(shared.a_tiles[a_b_ring.slot], 0, k_at);
               wgmma_m64n128k16_bf16<0, 0>(acc[2 * mt], acc[2 * mt + 1], a_matrix,
-                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at), k_tile > 0
-                  || k_at > 0);
+                  k_major_descriptor(shared.b_tiles[a_b_ring.slot], 0, k_at),
+                  k_tile > 0 || k_at > 0);
             }
           }
         }
@@ -3544,8 +3604,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
         }
       }
       if (ceil_div(K, BK) <= 2) {
-        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-            + 64, c_row);
+        send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+            c_col + 64, c_row);
       }
       const int j_tile = item;
       const int i_tile_pair = 0;
@@ -3573,8 +3633,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
       c_col = BN * j_tile;
     }
     send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col, c_row);
-    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8, c_col
-        + 64, c_row);
+    send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
+        c_col + 64, c_row);
     if (lane_id() == 0) bulk_wait_read<0>();
   }
   cluster_sync();  // no peer comes to a barrier of a CTA that has ended
@@ -3636,8 +3696,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& b_map,
 
       // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x) / 2) {
+      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x) / 2) {
         const int j_tile = item;
         const int i_tile = 0;
 
@@ -3661,8 +3721,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& b_map,
     cluster_wait();  // all CTAs of the cluster are there
     RingPlace<1> acc_sums_sent{0, 1};
     RingPlace<1> acc_sums_added{0, 0};
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x) / 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x) / 2) {
       const bool more = item + static_cast<int>(gridDim.x) / 2 < ceil_div(M, BM) * ceil_div(N, BN);
 
       // gemm_skinny.tile:20  for k in range(K by BK):
@@ -3747,9 +3807,9 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& b_map,
           #pragma unroll
           for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
             const int j_line_at = j_line_first + j_line_step * 32;
-            const Vector<bf16_t, kWidthJLine> c_line = gather_quad(c_out[i_step][4 * j_line_step],
-                c_out[i_step][4 * j_line_step + 1], c_out[i_step][4 * j_line_step + 2],
-                c_out[i_step][4 * j_line_step + 3]);
+            const Vector<bf16_t, kWidthJLine> c_line
+                = gather_quad(c_out[i_step][4 * j_line_step], c_out[i_step][4 * j_line_step + 1],
+                c_out[i_step][4 * j_line_step + 2], c_out[i_step][4 * j_line_step + 3]);
             if (i_at < i_end && j_line_at < j_line_end) {
               store_whole(c_at + int64_t{N} * i_at + j_line_at, c_line);
             }
@@ -3818,8 +3878,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body_4(const CUtensorMap& b_map,
 
       // gemm_skinny.tile:21  acc += a[i, k] @ b[j, k].T
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
-      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
-          BN); item += static_cast<int>(gridDim.x) / 2) {
+      for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N, BN);
+          item += static_cast<int>(gridDim.x) / 2) {
         const int j_tile = item;
         const int i_tile = 0;
 
@@ -3843,8 +3903,8 @@ __device__ __forceinline__ void gemm_skinny_nt_body_4(const CUtensorMap& b_map,
     cluster_wait();  // all CTAs of the cluster are there
     RingPlace<1> acc_sums_sent{0, 1};
     RingPlace<1> acc_sums_added{0, 0};
-    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N,
-        BN); item += static_cast<int>(gridDim.x) / 2) {
+    for (int item = static_cast<int>(blockIdx.x) / 2; item < ceil_div(M, BM) * ceil_div(N, BN);
+        item += static_cast<int>(gridDim.x) / 2) {
       const bool more = item + static_cast<int>(gridDim.x) / 2 < ceil_div(M, BM) * ceil_div(N, BN);
 
       // gemm_skinny.tile:20  for k in range(K by BK):
@@ -4243,58 +4303,98 @@ __device__ __forceinline__ void gemm_skinny_nt_body_5(const bf16_t* __restrict__
 extern "C" __global__ void __launch_bounds__(384, resident_ctas(384, 1))
 gemm_skinny_nt_kernel_wide(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nt_body(b_map, a_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(256, resident_ctas(256, 1))
 gemm_skinny_nt_kernel_paired(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap c_map, int M,
     int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nt_body_2(b_map, a_map, c_map, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_skinny_nt_kernel(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nt_body_3(b_map, a_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_skinny_nt_kernel_any_out(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nt_body_4(b_map, a_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(2, 1, 1)
+#endif
 __launch_bounds__(384, resident_ctas(384, 1))
 gemm_skinny_nt_kernel_copied(const __grid_constant__ CUtensorMap b_map,
     const __grid_constant__ CUtensorMap a_map, bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nt_body_4(b_map, a_map, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nt_kernel_copy(const bf16_t* __restrict__ a, bf16_t* __restrict__ a_rows, int M,
     int K) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nt_copy_body(a, a_rows, M, K);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nt_kernel_copy_2(const bf16_t* __restrict__ b, bf16_t* __restrict__ b_rows, int K,
     int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nt_copy_body_2(b, b_rows, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 1))
 gemm_skinny_nt_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ b,
     bf16_t* __restrict__ c, int M, int K, int N) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   gemm_skinny_nt_body_5(a, b, c, M, K, N);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 // kernel end
@@ -4309,12 +4409,13 @@ extern "C" const char* gemm_skinny_nt_error() { return gemm_skinny_nt_sentence.t
 /// Bytes of workspace that a call needs.
 extern "C" size_t gemm_skinny_nt_workspace_bytes(int M, int K, int N) {
   return static_cast<size_t>(host_max_of((int64_t{K} * M + 2520000) / 22901 * host_min_of(1, K % 8)
-      + (int64_t{K} * N + 2520000) / 22901 * host_min_of(1, K % 8) <= host_times((int64_t{K}
-      + 63) / 64 * ((int64_t{M} + 127) / 128), (int64_t{N} + 127) / 128) && int64_t{M}
-      * ((int64_t{K} + 4095) / 4096) <= 2147483647 && int64_t{N} * ((int64_t{K}
-      + 4095) / 4096) <= 2147483647 ? host_plus((int64_t{M} * ((int64_t{K} + 7) / 8)
-      * host_min_of(1, K % 8) * 16 + 255) / 256 * 256, (int64_t{N} * ((int64_t{K} + 7) / 8)
-      * host_min_of(1, K % 8) * 16 + 255) / 256 * 256) : 0, 0));
+      + (int64_t{K} * N + 2520000) / 22901 * host_min_of(1, K % 8)
+      <= host_times(host_ceil_div(K, 64) * host_ceil_div(M, 128), host_ceil_div(N, 128))
+      && int64_t{M} * host_ceil_div(K, 4096) <= 2147483647
+      && int64_t{N} * host_ceil_div(K, 4096) <= 2147483647
+      ? host_plus(host_ceil_div(int64_t{M} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256)
+      * 256, host_ceil_div(int64_t{N} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256)
+      * 256) : 0, 0));
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
@@ -4333,9 +4434,9 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
   if (M > 128) {
     return gemm_skinny_nt_sentence.refuse("requires M <= ROWS", {{"M", M}});
   }
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 2147483647) {
-    return gemm_skinny_nt_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M",
-        M}, {"N", N}});
+  if (host_ceil_div(M, 128) * host_ceil_div(N, 128) > 2147483647) {
+    return gemm_skinny_nt_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"M", M}, {"N", N}});
   }
   const host_Argument arguments[] = {
     {"a", a, int64_t{K} * M * 2, 2, false},
@@ -4347,17 +4448,19 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
   cudaError_t status = host_check_arguments(arguments, &gemm_skinny_nt_sentence);
   if (status != cudaSuccess) return status;
   bf16_t* const a_rows = static_cast<bf16_t*>(workspace);
-  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace) + (int64_t{M}
-      * ((int64_t{K} + 7) / 8) * host_min_of(1, K % 8) * 16 + 255) / 256 * 256);
-  if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) > 0) {
-    if ((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256) * 4 >= ((int64_t{M} + 127) / 128
-        * ((int64_t{N} + 255) / 256) + 131) / 132 * 396 && (int64_t{M} + 127) / 128 * ((int64_t{N}
-        + 255) / 256) <= 2147483647 && host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b,
-        16) && host_is_aligned(c, 16) && N % 8 == 0 && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256);
+  bf16_t* const b_rows = reinterpret_cast<bf16_t*>(static_cast<char*>(workspace)
+      + host_ceil_div(int64_t{M} * host_ceil_div(K, 8) * host_min_of(1, K % 8) * 16, 256) * 256);
+  if (host_ceil_div(M, 128) * host_ceil_div(N, 128) > 0) {
+    if (host_ceil_div(M, 128) * host_ceil_div(N, 256) * 4
+        >= host_ceil_div(host_ceil_div(M, 128) * host_ceil_div(N, 256), 132) * 396
+        && host_ceil_div(M, 128) * host_ceil_div(N, 256) <= 2147483647 && host_is_aligned(a, 16)
+        && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c, 16) && N % 8 == 0 && K >= 1
+        && M >= 1 && N >= 1) {
+      // BM = 128, BN = 256, BK = 64: wider tiles, where the sizes have enough of them
+      int64_t ctas = host_ceil_div(M, 128) * host_ceil_div(N, 256);
       status = host_limit_to_resident(&ctas, 1, 1);
       if (status != cudaSuccess) return status;
-      ctas = host_even_rounds((int64_t{M} + 127) / 128 * ((int64_t{N} + 255) / 256), ctas, 1);
+      ctas = host_even_rounds(host_ceil_div(M, 128) * host_ceil_div(N, 256), ctas, 1);
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {int64_t{K} * 2}, {64, 256}},
@@ -4373,10 +4476,11 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
     } else if (int64_t{K} * N * 2 <= 209715200 && host_is_aligned(a, 16) && K % 8 == 0
         && host_is_aligned(b, 16) && host_is_aligned(c, 16) && N % 8 == 0 && K >= 1 && M >= 1
         && N >= 1) {
-      int64_t ctas = ((int64_t{M} + 63) / 64 + 1) / 2 * ((int64_t{N} + 127) / 128) * 2;
+      // BM = 64, BN = 128, BK = 64: pairs of CTAs share what they read
+      int64_t ctas = host_ceil_div(host_ceil_div(M, 64), 2) * host_ceil_div(N, 128) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
-      ctas = host_even_rounds(((int64_t{M} + 63) / 64 + 1) / 2 * ((int64_t{N} + 127) / 128) * 2,
+      ctas = host_even_rounds(host_ceil_div(host_ceil_div(M, 64), 2) * host_ceil_div(N, 128) * 2,
           ctas, 2);
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
@@ -4395,12 +4499,13 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
       if (status != cudaSuccess) return status;
       status = host_launch_early(gemm_skinny_nt_kernel_paired, {ctas, 256, 215040}, stream, b_map,
           a_map, c_map, M, K, N);
-    } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && host_is_aligned(c,
-        16) && N % 8 == 0 && K >= 1 && M >= 1 && N >= 1) {
-      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) * 2;
+    } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16)
+        && host_is_aligned(c, 16) && N % 8 == 0 && K >= 1 && M >= 1 && N >= 1) {
+      // BM = 128, BN = 128, BK = 64
+      int64_t ctas = host_ceil_div(M, 128) * host_ceil_div(N, 128) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
-      ctas = host_even_rounds((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) * 2, ctas, 2);
+      ctas = host_even_rounds(host_ceil_div(M, 128) * host_ceil_div(N, 128) * 2, ctas, 2);
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {int64_t{K} * 2}, {64, 128}},
@@ -4415,10 +4520,11 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && K >= 1 && M >= 1
         && N >= 1) {
-      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) * 2;
+      // BM = 128, BN = 128, BK = 64: a result whose rows begin anywhere
+      int64_t ctas = host_ceil_div(M, 128) * host_ceil_div(N, 128) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
-      ctas = host_even_rounds((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) * 2, ctas, 2);
+      ctas = host_even_rounds(host_ceil_div(M, 128) * host_ceil_div(N, 128) * 2, ctas, 2);
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {b, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {int64_t{K} * 2}, {64, 128}},
@@ -4431,42 +4537,47 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
       if (status != cudaSuccess) return status;
       status = host_launch_early(gemm_skinny_nt_kernel_any_out, {ctas, 384, 198656}, stream, b_map,
           a_map, static_cast<bf16_t*>(c), M, K, N);
-    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1 && (int64_t{K} * M
-        + 2520000) / 22901 * host_min_of(1, K % 8) + (int64_t{K} * N + 2520000) / 22901
-        * host_min_of(1, K % 8) <= host_times((int64_t{K} + 63) / 64 * ((int64_t{M} + 127) / 128),
-        (int64_t{N} + 127) / 128) && int64_t{M} * ((int64_t{K} + 4095) / 4096) <= 2147483647
-        && int64_t{N} * ((int64_t{K} + 4095) / 4096) <= 2147483647 && (K % 8 != 0
-        || host_is_aligned(b, 16)) && (K % 8 != 0 || host_is_aligned(a, 16))) {
+    } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1
+        && (int64_t{K} * M + 2520000) / 22901 * host_min_of(1, K % 8)
+        + (int64_t{K} * N + 2520000) / 22901 * host_min_of(1, K % 8)
+        <= host_times(host_ceil_div(K, 64) * host_ceil_div(M, 128), host_ceil_div(N, 128))
+        && int64_t{M} * host_ceil_div(K, 4096) <= 2147483647
+        && int64_t{N} * host_ceil_div(K, 4096) <= 2147483647
+        && (K % 8 != 0 || host_is_aligned(b, 16)) && (K % 8 != 0 || host_is_aligned(a, 16))) {
+      // BM = 128, BN = 128, BK = 64: operands whose rows begin anywhere are copied first
       if (K % 8 != 0) {
-        status = host_launch(gemm_skinny_nt_kernel_copy, {int64_t{M} * ((int64_t{K} + 4095) / 4096),
-            128}, stream, static_cast<const bf16_t*>(a), a_rows, M, K);
+        status = host_launch(gemm_skinny_nt_kernel_copy, {int64_t{M} * host_ceil_div(K, 4096), 128},
+            stream, static_cast<const bf16_t*>(a), a_rows, M, K);
         if (status != cudaSuccess) return status;
       }
       if (K % 8 != 0) {
-        status = host_launch(gemm_skinny_nt_kernel_copy_2, {int64_t{N} * ((int64_t{K}
-            + 4095) / 4096), 128}, stream, static_cast<const bf16_t*>(b), b_rows, K, N);
+        status = host_launch(gemm_skinny_nt_kernel_copy_2,
+            {int64_t{N} * host_ceil_div(K, 4096), 128}, stream, static_cast<const bf16_t*>(b),
+            b_rows, K, N);
         if (status != cudaSuccess) return status;
       }
-      int64_t ctas = (int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) * 2;
+      int64_t ctas = host_ceil_div(M, 128) * host_ceil_div(N, 128) * 2;
       status = host_limit_to_resident(&ctas, 1, 2);
       if (status != cudaSuccess) return status;
-      ctas = host_even_rounds((int64_t{M} + 127) / 128 * ((int64_t{N} + 127) / 128) * 2, ctas, 2);
+      ctas = host_even_rounds(host_ceil_div(M, 128) * host_ceil_div(N, 128) * 2, ctas, 2);
       CUtensorMap b_map{};
       status = host_tensor_map(&b_map, "b", {K % 8 != 0 ? b_rows : b,
-          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N}, {(int64_t{K}
-          + 7) / 8 * 16}, {64, 128}}, &gemm_skinny_nt_sentence);
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, N},
+          {host_ceil_div(K, 8) * 16}, {64, 128}}, &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
       CUtensorMap a_map{};
       status = host_tensor_map(&a_map, "a", {K % 8 != 0 ? a_rows : a,
-          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {(int64_t{K}
-          + 7) / 8 * 16}, {64, 128}}, &gemm_skinny_nt_sentence);
+          CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M},
+          {host_ceil_div(K, 8) * 16}, {64, 128}}, &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
       status = host_launch_early(gemm_skinny_nt_kernel_copied, {ctas, 384, 198656}, stream, b_map,
           a_map, static_cast<bf16_t*>(c), M, K, N);
     } else {
-      status = host_launch(gemm_skinny_nt_kernel_any, {(int64_t{M} + 127) / 128 * ((int64_t{N}
-          + 63) / 64), 128, 98304}, stream, static_cast<const bf16_t*>(a),
-          static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M, K, N);
+      // BM = 128, BN = 64, BK = 64: any addresses
+      status = host_launch(gemm_skinny_nt_kernel_any,
+          {host_ceil_div(M, 128) * host_ceil_div(N, 64), 128, 98304}, stream,
+          static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b), static_cast<bf16_t*>(c), M,
+          K, N);
     }
   }
   return status;

@@ -887,6 +887,11 @@ __device__ __forceinline__ void accumulate_product(Vector<T, 2>& top, Vector<T, 
   return q - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// The larger of two sizes.
 [[maybe_unused]] inline int64_t host_max_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
@@ -1098,8 +1103,8 @@ __device__ __forceinline__ void gemv_body(const bf16_t* __restrict__ a,
     __syncthreads();  // sum_tile_partial is written before it is read
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      sum_tile[i_step] = combine_partials<OpSum<float>, kThreadsK / 32>(shared.sum_tile_partial
-          + i_step * 8 + (thread / 128) * 4);
+      sum_tile[i_step] = combine_partials<OpSum<float>,
+          kThreadsK / 32>(shared.sum_tile_partial + i_step * 8 + (thread / 128) * 4);
     }
 
     // matrix_vector_and_groups.tile:4  for k in range(K by BK):
@@ -1189,8 +1194,8 @@ __device__ __forceinline__ void gemv_body_2(const bf16_t* __restrict__ a,
     __syncthreads();  // sum_tile_partial is written before it is read
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      sum_tile[i_step] = combine_partials<OpSum<float>, kThreadsK / 32>(shared.sum_tile_partial
-          + i_step * 8);
+      sum_tile[i_step] = combine_partials<OpSum<float>,
+          kThreadsK / 32>(shared.sum_tile_partial + i_step * 8);
     }
 
     // matrix_vector_and_groups.tile:4  for k in range(K by BK):
@@ -1256,12 +1261,14 @@ extern "C" cudaError_t gemv(const void* a, const void* x, float* y, int M, int K
   };
   cudaError_t status = host_check_arguments(arguments, &gemv_sentence);
   if (status != cudaSuccess) return status;
-  if ((int64_t{M} + 7) / 8 > 0) {
+  if (host_ceil_div(M, 8) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(x, 16)) {
-      status = host_launch(gemv_kernel, {(int64_t{M} + 7) / 8, 256}, stream,
+      // BM = 8, BK = 1024
+      status = host_launch(gemv_kernel, {host_ceil_div(M, 8), 256}, stream,
           static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(x), y, M, K);
     } else {
-      status = host_launch(gemv_kernel_any, {(int64_t{M} + 7) / 8, 256}, stream,
+      // BM = 8, BK = 1024: any addresses
+      status = host_launch(gemv_kernel_any, {host_ceil_div(M, 8), 256}, stream,
           static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(x), y, M, K);
     }
   }
@@ -1320,15 +1327,16 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
     }
   }
   for (int stage = 0; stage < 2; ++stage) {
-    if (stage < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64)
-        * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
+    if (stage < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+        + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       const int a_row_end = M - BM * i_tile;
-      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8),
-          64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64 - stage * 64;
+      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+          + ceil_div(ceil_div(K, 8), 64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64
+          - stage * 64;
 
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
-          8), 64) * 64 + int64_t{stage} * 64;
+      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile
+          + int64_t{s} * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{stage} * 64;
       #pragma unroll
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
@@ -1336,13 +1344,13 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
           cp_async_partial<16>(shared.a_tiles[stage].beyond(a_row_lane, a_col_at, a_row_step * 16,
-              0), a_at + int64_t{K} * a_row_at + a_col_at, a_row_at < a_row_end
-              ? min_of(max_of(a_col_end - a_col_at, 0) * 2, 16) : 0);
+              0), a_at + int64_t{K} * a_row_at + a_col_at,
+              a_row_at < a_row_end ? min_of(max_of(a_col_end - a_col_at, 0) * 2, 16) : 0);
         }
       }
       const int b_col_end = N - BN * j_tile;
-      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
-          * stage * 64 + int64_t{BN} * j_tile;
+      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64
+          + int64_t{N} * stage * 64 + int64_t{BN} * j_tile;
       #pragma unroll
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
@@ -1350,8 +1358,8 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
           cp_async_partial<16>(shared.b_tiles[stage].beyond(b_row_lane, b_col_at, b_row_step * 8,
-              0), b_at + int64_t{N} * b_row_at + b_col_at, b_row_at < a_col_end
-              && b_col_at < b_col_end ? 16 : 0);
+              0), b_at + int64_t{N} * b_row_at + b_col_at,
+              b_row_at < a_col_end && b_col_at < b_col_end ? 16 : 0);
         }
       }
     }
@@ -1380,8 +1388,9 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
       + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64); ++k_tile) {
     const int k_tile_next = k_tile + 2;
     const int a_row_end = M - BM * i_tile;
-    const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8),
-        64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64 - k_tile_next * 64;
+    const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+        + ceil_div(ceil_div(K, 8), 64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64
+        - k_tile_next * 64;
     const int b_col_end = N - BN * j_tile;
 
     // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
@@ -1392,11 +1401,11 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
     load_b_transposed(b_operand[1], shared.b_tiles[k_tile % 3], col_first, 16);
 
     // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
-    if (k_tile_next < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K,
-        8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
+    if (k_tile_next < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+        + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
-          8), 64) * 64 + int64_t{k_tile_next} * 64;
+      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile
+          + int64_t{s} * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{k_tile_next} * 64;
       #pragma unroll
       for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
         const int a_row_at = a_row_step * kThreadsARow + a_row_lane;
@@ -1404,8 +1413,9 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         for (int a_col_step = 0; a_col_step < kStepsACol; ++a_col_step) {
           const int a_col_at = (a_col_step * kThreadsACol + a_col_lane) * kWidthACol;
           cp_async_partial<16>(shared.a_tiles[k_tile_next % 3].beyond(a_row_lane, a_col_at,
-              a_row_step * 16, 0), a_at + int64_t{K} * a_row_at + a_col_at, a_row_step
-              * 16 < a_row_end - a_row_lane ? min_of(max_of(a_col_end - a_col_at, 0) * 2, 16) : 0);
+              a_row_step * 16, 0), a_at + int64_t{K} * a_row_at + a_col_at,
+              a_row_step * 16 < a_row_end - a_row_lane
+              ? min_of(max_of(a_col_end - a_col_at, 0) * 2, 16) : 0);
         }
       }
     }
@@ -1424,11 +1434,11 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
     load_b_transposed(b_operand[0], shared.b_tiles[k_tile % 3], col_first, 32);
 
     // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
-    if (k_tile_next < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K,
-        8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
+    if (k_tile_next < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+        + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
-          * k_tile_next * 64 + int64_t{BN} * j_tile;
+      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64
+          + int64_t{N} * k_tile_next * 64 + int64_t{BN} * j_tile;
       #pragma unroll
       for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
         const int b_row_at = b_row_step * kThreadsBRow + b_row_lane;
@@ -1436,8 +1446,8 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
         for (int b_col_step = 0; b_col_step < kStepsBCol; ++b_col_step) {
           const int b_col_at = (b_col_step * kThreadsBCol + b_col_lane) * kWidthBCol;
           cp_async_partial<16>(shared.b_tiles[k_tile_next % 3].beyond(b_row_lane, b_col_at,
-              b_row_step * 8, 0), b_at + int64_t{N} * b_row_at + b_col_at, b_row_step
-              * 8 < a_col_end - b_row_lane && b_col_at < b_col_end ? 16 : 0);
+              b_row_step * 8, 0), b_at + int64_t{N} * b_row_at + b_col_at,
+              b_row_step * 8 < a_col_end - b_row_lane && b_col_at < b_col_end ? 16 : 0);
         }
       }
     }
@@ -1472,12 +1482,12 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
     #pragma unroll
     for (int mt = 0; mt < 2; ++mt) {
       load_a(a_operand[0][mt], shared.a_tiles[floor_mod(min_of(ceil_div(min_of(s
-          * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s
-          * ceil_div(ceil_div(K, 8), 64) - 1, k_tile + 1), 3)], row_first + mt * 16, 0);
+          * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64) * 64, K), 64)
+          - s * ceil_div(ceil_div(K, 8), 64) - 1, k_tile + 1), 3)], row_first + mt * 16, 0);
     }
     load_b_transposed(b_operand[0], shared.b_tiles[floor_mod(min_of(ceil_div(min_of(s
-        * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s
-        * ceil_div(ceil_div(K, 8), 64) - 1, k_tile + 1), 3)], col_first, 0);
+        * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64) * 64, K), 64)
+        - s * ceil_div(ceil_div(K, 8), 64) - 1, k_tile + 1), 3)], col_first, 0);
     #pragma unroll
     for (int mt = 0; mt < 2; ++mt) {
       #pragma unroll
@@ -1491,8 +1501,8 @@ __device__ __forceinline__ void gemm_split_k_1_body(const bf16_t* __restrict__ a
   const int j_end = N - BN * j_tile;
 
   // matrix_vector_and_groups.tile:19  part[s, i, j] = acc
-  float* const part_at = part + int64_t{M} * N * s + int64_t{N} * BM * i_tile + int64_t{BN}
-      * j_tile;
+  float* const part_at = part + int64_t{M} * N * s + int64_t{N} * BM * i_tile
+      + int64_t{BN} * j_tile;
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
@@ -1560,15 +1570,16 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
     }
   }
   for (int stage = 0; stage < 2; ++stage) {
-    if (stage < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8), 64)
-        * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
+    if (stage < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+        + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       const int a_row_end = M - BM * i_tile;
-      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8),
-          64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64 - stage * 64;
+      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+          + ceil_div(ceil_div(K, 8), 64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64
+          - stage * 64;
 
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
-          8), 64) * 64 + int64_t{stage} * 64;
+      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile
+          + int64_t{s} * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{stage} * 64;
       if (a_col_end >= 64) {
         #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
@@ -1600,8 +1611,8 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
         }
       }
       const int b_col_end = N - BN * j_tile;
-      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
-          * stage * 64 + int64_t{BN} * j_tile;
+      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64
+          + int64_t{N} * stage * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
         #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
@@ -1669,15 +1680,16 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
     const int k_tile_next = k_tile + 2;
 
     // matrix_vector_and_groups.tile:17  for k in range(s * chunk : min(K, (s + 1) * chunk) by BK):
-    if (k_tile_next < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K,
-        8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
+    if (k_tile_next < ceil_div(min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+        + ceil_div(ceil_div(K, 8), 64) * 64, K), 64) - s * ceil_div(ceil_div(K, 8), 64)) {
       const int a_row_end = M - BM * i_tile;
-      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64 + ceil_div(ceil_div(K, 8),
-          64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64 - k_tile_next * 64;
+      const int a_col_end = min_of(s * ceil_div(ceil_div(K, 8), 64) * 64
+          + ceil_div(ceil_div(K, 8), 64) * 64, K) - s * ceil_div(ceil_div(K, 8), 64) * 64
+          - k_tile_next * 64;
 
       // matrix_vector_and_groups.tile:18  acc += a[i, k] @ b[k, j]
-      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{s} * ceil_div(ceil_div(K,
-          8), 64) * 64 + int64_t{k_tile_next} * 64;
+      const bf16_t* const a_at = a + int64_t{K} * BM * i_tile
+          + int64_t{s} * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{k_tile_next} * 64;
       if (a_col_end >= 64) {
         #pragma unroll 1
         for (int a_row_step = 0; a_row_step < kStepsARow; ++a_row_step) {
@@ -1709,8 +1721,8 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
         }
       }
       const int b_col_end = N - BN * j_tile;
-      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64 + int64_t{N}
-          * k_tile_next * 64 + int64_t{BN} * j_tile;
+      const bf16_t* const b_at = b + int64_t{N} * s * ceil_div(ceil_div(K, 8), 64) * 64
+          + int64_t{N} * k_tile_next * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
         #pragma unroll 1
         for (int b_row_step = 0; b_row_step < kStepsBRow; ++b_row_step) {
@@ -1748,8 +1760,8 @@ __device__ __forceinline__ void gemm_split_k_1_body_2(const bf16_t* __restrict__
   const int j_end = N - BN * j_tile;
 
   // matrix_vector_and_groups.tile:19  part[s, i, j] = acc
-  float* const part_at = part + int64_t{M} * N * s + int64_t{N} * BM * i_tile + int64_t{BN}
-      * j_tile;
+  float* const part_at = part + int64_t{M} * N * s + int64_t{N} * BM * i_tile
+      + int64_t{BN} * j_tile;
   if (j_end >= 128) {
     #pragma unroll
     for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -1977,13 +1989,13 @@ extern "C" cudaError_t gemm_split_k(const void* a, const void* b, void* c, int M
   if (N < 0) {
     return gemm_split_k_sentence.refuse("N is negative", {{"N", N}});
   }
-  if ((int64_t{M} + 63) / 64 * ((int64_t{N} + 127) / 128) * 8 > 2147483647) {
-    return gemm_split_k_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M",
-        M}, {"N", N}});
+  if (host_ceil_div(M, 64) * host_ceil_div(N, 128) * 8 > 2147483647) {
+    return gemm_split_k_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"M", M}, {"N", N}});
   }
-  if ((int64_t{M} + 31) / 32 * ((int64_t{N} + 255) / 256) > 2147483647) {
-    return gemm_split_k_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"M",
-        M}, {"N", N}});
+  if (host_ceil_div(M, 32) * host_ceil_div(N, 256) > 2147483647) {
+    return gemm_split_k_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"M", M}, {"N", N}});
   }
   const host_Argument arguments[] = {
     {"a", a, int64_t{K} * M * 2, 2, false},
@@ -1995,25 +2007,29 @@ extern "C" cudaError_t gemm_split_k(const void* a, const void* b, void* c, int M
   cudaError_t status = host_check_arguments(arguments, &gemm_split_k_sentence);
   if (status != cudaSuccess) return status;
   float* const part = static_cast<float*>(workspace);
-  if ((int64_t{M} + 63) / 64 * ((int64_t{N} + 127) / 128) * 8 > 0) {
+  if (host_ceil_div(M, 64) * host_ceil_div(N, 128) * 8 > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0) {
-      status = host_launch(gemm_split_k_1_kernel, {(int64_t{M} + 63) / 64 * ((int64_t{N}
-          + 127) / 128) * 8, 128, 73728}, stream, static_cast<const bf16_t*>(a),
-          static_cast<const bf16_t*>(b), part, M, K, N);
+      // BM = 64, BN = 128
+      status = host_launch(gemm_split_k_1_kernel, {host_ceil_div(M, 64) * host_ceil_div(N, 128) * 8,
+          128, 73728}, stream, static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b), part,
+          M, K, N);
     } else {
-      status = host_launch(gemm_split_k_1_kernel_any, {(int64_t{M} + 63) / 64 * ((int64_t{N}
-          + 127) / 128) * 8, 128, 73728}, stream, static_cast<const bf16_t*>(a),
-          static_cast<const bf16_t*>(b), part, M, K, N);
+      // BM = 64, BN = 128: any addresses
+      status = host_launch(gemm_split_k_1_kernel_any,
+          {host_ceil_div(M, 64) * host_ceil_div(N, 128) * 8, 128, 73728}, stream,
+          static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(b), part, M, K, N);
     }
     if (status != cudaSuccess) return status;
   }
-  if ((int64_t{M} + 31) / 32 * ((int64_t{N} + 255) / 256) > 0) {
+  if (host_ceil_div(M, 32) * host_ceil_div(N, 256) > 0) {
     if (int64_t{M} * N % 4 == 0 && N % 4 == 0 && host_is_aligned(c, 8)) {
-      status = host_launch(gemm_split_k_2_kernel, {(int64_t{M} + 31) / 32 * ((int64_t{N}
-          + 255) / 256), 256}, stream, static_cast<bf16_t*>(c), part, M, N);
+      status = host_launch(gemm_split_k_2_kernel, {host_ceil_div(M, 32) * host_ceil_div(N, 256),
+          256}, stream, static_cast<bf16_t*>(c), part, M, N);
     } else {
-      status = host_launch(gemm_split_k_2_kernel_any, {(int64_t{M} + 31) / 32 * ((int64_t{N}
-          + 255) / 256), 256}, stream, static_cast<bf16_t*>(c), part, M, N);
+      // any addresses
+      status = host_launch(gemm_split_k_2_kernel_any,
+          {host_ceil_div(M, 32) * host_ceil_div(N, 256), 256}, stream, static_cast<bf16_t*>(c),
+          part, M, N);
     }
   }
   return status;
@@ -2085,8 +2101,8 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
     if (stage < ceil_div(K, BK) * min_of(1, max_of(min_of(BM * t_tile + starts_value + BM,
         starts_value_2) - BM * t_tile - starts_value, 0))) {
       const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
-      const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
-          * t_tile - starts_value;
+      const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM * t_tile
+          - starts_value;
       const int x_col_end = K - BK * stage;
 
       // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
@@ -2098,22 +2114,23 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int x_col_step = 0; x_col_step < kStepsXCol; ++x_col_step) {
           const int x_col_at = (x_col_step * kThreadsXCol + x_col_lane) * kWidthXCol;
-          cp_async_partial<16>(shared.x_tiles[stage].at(x_row_at, x_col_at), x_at + int64_t{K}
-              * x_row_at + x_col_at, x_row_at < x_row_end && x_row_at >= x_row_begin_end
-              && x_col_at < x_col_end ? 16 : 0);
+          cp_async_partial<16>(shared.x_tiles[stage].at(x_row_at, x_col_at),
+              x_at + int64_t{K} * x_row_at + x_col_at,
+              x_row_at < x_row_end && x_row_at >= x_row_begin_end && x_col_at < x_col_end ? 16 : 0);
         }
       }
       const int w_col_end = N - BN * j_tile;
-      const bf16_t* const w_at = w + int64_t{K} * N * e + int64_t{N} * BK * stage + int64_t{BN}
-          * j_tile;
+      const bf16_t* const w_at = w + int64_t{K} * N * e + int64_t{N} * BK * stage
+          + int64_t{BN} * j_tile;
       #pragma unroll 4
       for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
         const int w_row_at = w_row_step * kThreadsWRow + w_row_lane;
         #pragma unroll
         for (int w_col_step = 0; w_col_step < kStepsWCol; ++w_col_step) {
           const int w_col_at = (w_col_step * kThreadsWCol + w_col_lane) * kWidthWCol;
-          cp_async_partial<16>(shared.w_tiles[stage].at(w_row_at, w_col_at), w_at + int64_t{N}
-              * w_row_at + w_col_at, w_row_at < x_col_end && w_col_at < w_col_end ? 16 : 0);
+          cp_async_partial<16>(shared.w_tiles[stage].at(w_row_at, w_col_at),
+              w_at + int64_t{N} * w_row_at + w_col_at,
+              w_row_at < x_col_end && w_col_at < w_col_end ? 16 : 0);
         }
       }
     }
@@ -2121,8 +2138,9 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   }
 
   // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < ceil_div(K, BK) * min_of(1, max_of(min_of(BM * t_tile + starts_value
-      + BM, starts_value_2) - BM * t_tile - starts_value, 0)); ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK) * min_of(1,
+      max_of(min_of(BM * t_tile + starts_value + BM, starts_value_2) - BM * t_tile - starts_value,
+      0)); ++k_tile) {
     cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
@@ -2156,8 +2174,8 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
     if (k_tile_next < ceil_div(K, BK) * min_of(1, max_of(min_of(BM * t_tile + starts_value + BM,
         starts_value_2) - BM * t_tile - starts_value, 0))) {
       const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
-      const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
-          * t_tile - starts_value;
+      const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM * t_tile
+          - starts_value;
       const int x_col_end = K - BK * k_tile_next;
 
       // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
@@ -2169,9 +2187,9 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int x_col_step = 0; x_col_step < kStepsXCol; ++x_col_step) {
           const int x_col_at = (x_col_step * kThreadsXCol + x_col_lane) * kWidthXCol;
-          cp_async_partial<16>(shared.x_tiles[k_tile_next % 3].at(x_row_at, x_col_at), x_at
-              + int64_t{K} * x_row_at + x_col_at, x_row_at < x_row_end
-              && x_row_at >= x_row_begin_end && x_col_at < x_col_end ? 16 : 0);
+          cp_async_partial<16>(shared.x_tiles[k_tile_next % 3].at(x_row_at, x_col_at),
+              x_at + int64_t{K} * x_row_at + x_col_at,
+              x_row_at < x_row_end && x_row_at >= x_row_begin_end && x_col_at < x_col_end ? 16 : 0);
         }
       }
       const int w_col_end = N - BN * j_tile;
@@ -2183,9 +2201,9 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int w_col_step = 0; w_col_step < kStepsWCol; ++w_col_step) {
           const int w_col_at = (w_col_step * kThreadsWCol + w_col_lane) * kWidthWCol;
-          cp_async_partial<16>(shared.w_tiles[k_tile_next % 3].at(w_row_at, w_col_at), w_at
-              + int64_t{N} * w_row_at + w_col_at, w_row_at < x_col_end && w_col_at < w_col_end ? 16
-              : 0);
+          cp_async_partial<16>(shared.w_tiles[k_tile_next % 3].at(w_row_at, w_col_at),
+              w_at + int64_t{N} * w_row_at + w_col_at,
+              w_row_at < x_col_end && w_col_at < w_col_end ? 16 : 0);
         }
       }
     }
@@ -2196,13 +2214,13 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   const int j_line_end = N - BN * j_tile;
 
   // matrix_vector_and_groups.tile:34  y[i, j] = acc
-  bf16_t* const y_at = y + int64_t{N} * BM * t_tile + int64_t{N} * starts_value + int64_t{BN}
-      * j_tile;
+  bf16_t* const y_at = y + int64_t{N} * BM * t_tile + int64_t{N} * starts_value
+      + int64_t{BN} * j_tile;
   const int t3_end_2 = starts_value_2 - BM * t_tile - starts_value;
-  const int t3_end_3 = max_of(BM - BM * min_of(1, max_of(ceil_div(K, BK), 0)), ROWS - BM
-      * t_tile - starts_value);
-  const int t3_begin_end_2 = min_of(-BM * t_tile - starts_value, BM * min_of(1, max_of(ceil_div(K,
-      BK), 0)));
+  const int t3_end_3 = max_of(BM - BM * min_of(1, max_of(ceil_div(K, BK), 0)),
+      ROWS - BM * t_tile - starts_value);
+  const int t3_begin_end_2 = min_of(-BM * t_tile - starts_value,
+      BM * min_of(1, max_of(ceil_div(K, BK), 0)));
   Vector<bf16_t, kWidthJ> y_out[kStepsT3][kStepsJ];
   #pragma unroll
   for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
@@ -2223,8 +2241,8 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
     for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
       const int j_line_at = j_line_first + j_line_step * 32;
       const Vector<bf16_t, kWidthJLine> y_line = gather_quad(y_out[t3_step][4 * j_line_step],
-          y_out[t3_step][4 * j_line_step + 1], y_out[t3_step][4 * j_line_step + 2], y_out[t3_step][4
-          * j_line_step + 3]);
+          y_out[t3_step][4 * j_line_step + 1], y_out[t3_step][4 * j_line_step + 2],
+          y_out[t3_step][4 * j_line_step + 3]);
       if (t3_at < t3_end && t3_at >= t3_begin_end && j_line_at < j_line_end && t3_at < t3_end_2
           && t3_at < t3_end_3 && t3_at >= t3_begin_end_2) {
         store_whole(y_at + int64_t{N} * t3_at + j_line_at, y_line);
@@ -2294,8 +2312,8 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
     if (stage < ceil_div(K, BK) * min_of(1, max_of(min_of(BM * t_tile + starts_value + BM,
         starts_value_2) - BM * t_tile - starts_value, 0))) {
       const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
-      const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
-          * t_tile - starts_value;
+      const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM * t_tile
+          - starts_value;
       const int x_col_end = K - BK * stage;
 
       // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
@@ -2332,8 +2350,8 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
         }
       }
       const int w_col_end = N - BN * j_tile;
-      const bf16_t* const w_at = w + int64_t{K} * N * e + int64_t{N} * BK * stage + int64_t{BN}
-          * j_tile;
+      const bf16_t* const w_at = w + int64_t{K} * N * e + int64_t{N} * BK * stage
+          + int64_t{BN} * j_tile;
       if (w_col_end >= 128) {
         #pragma unroll 1
         for (int w_row_step = 0; w_row_step < kStepsWRow; ++w_row_step) {
@@ -2369,8 +2387,9 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   }
 
   // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-  for (int k_tile = 0; k_tile < ceil_div(K, BK) * min_of(1, max_of(min_of(BM * t_tile + starts_value
-      + BM, starts_value_2) - BM * t_tile - starts_value, 0)); ++k_tile) {
+  for (int k_tile = 0; k_tile < ceil_div(K, BK) * min_of(1,
+      max_of(min_of(BM * t_tile + starts_value + BM, starts_value_2) - BM * t_tile - starts_value,
+      0)); ++k_tile) {
     cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
 
@@ -2404,8 +2423,8 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
     if (k_tile_next < ceil_div(K, BK) * min_of(1, max_of(min_of(BM * t_tile + starts_value + BM,
         starts_value_2) - BM * t_tile - starts_value, 0))) {
       const int x_row_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
-      const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM
-          * t_tile - starts_value;
+      const int x_row_begin_end = max_of(0, BM * t_tile + starts_value) - BM * t_tile
+          - starts_value;
       const int x_col_end = K - BK * k_tile_next;
 
       // matrix_vector_and_groups.tile:33  acc += x[i, k] @ w[e, k, j]
@@ -2482,13 +2501,13 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   const int j_end = N - BN * j_tile;
 
   // matrix_vector_and_groups.tile:34  y[i, j] = acc
-  bf16_t* const y_at = y + int64_t{N} * BM * t_tile + int64_t{N} * starts_value + int64_t{BN}
-      * j_tile;
+  bf16_t* const y_at = y + int64_t{N} * BM * t_tile + int64_t{N} * starts_value
+      + int64_t{BN} * j_tile;
   const int t3_end_2 = starts_value_2 - BM * t_tile - starts_value;
-  const int t3_end_3 = max_of(BM - BM * min_of(1, max_of(ceil_div(K, BK), 0)), ROWS - BM
-      * t_tile - starts_value);
-  const int t3_begin_end_2 = min_of(-BM * t_tile - starts_value, BM * min_of(1, max_of(ceil_div(K,
-      BK), 0)));
+  const int t3_end_3 = max_of(BM - BM * min_of(1, max_of(ceil_div(K, BK), 0)),
+      ROWS - BM * t_tile - starts_value);
+  const int t3_begin_end_2 = min_of(-BM * t_tile - starts_value,
+      BM * min_of(1, max_of(ceil_div(K, BK), 0)));
   if (j_end >= 128) {
     #pragma unroll
     for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
@@ -2578,11 +2597,11 @@ extern "C" cudaError_t grouped_gemm(const void* x, const void* w, const int32_t*
   if (E1 < 0) {
     return grouped_gemm_sentence.refuse("E1 is negative", {{"E1", E1}});
   }
-  if (host_plus(host_times(int64_t{E1} * ((int64_t{N} + 127) / 128), host_floor_div(int64_t{longest}
-      + 127, 128)), -((int64_t{N} + 127) / 128 * host_floor_div(int64_t{longest} + 127,
-      128))) > 2147483647) {
-    return grouped_gemm_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"E1",
-        E1}, {"N", N}, {"longest", longest}});
+  if (host_plus(host_times(int64_t{E1} * host_ceil_div(N, 128),
+      host_floor_div(int64_t{longest} + 127, 128)),
+      -(host_ceil_div(N, 128) * host_floor_div(int64_t{longest} + 127, 128))) > 2147483647) {
+    return grouped_gemm_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"E1", E1}, {"N", N}, {"longest", longest}});
   }
   const host_Argument arguments[] = {
     {"x", x, int64_t{K} * ROWS * 2, 2, false},
@@ -2592,21 +2611,24 @@ extern "C" cudaError_t grouped_gemm(const void* x, const void* w, const int32_t*
   };
   cudaError_t status = host_check_arguments(arguments, &grouped_gemm_sentence);
   if (status != cudaSuccess) return status;
-  if (host_plus(host_times(int64_t{E1} * ((int64_t{N} + 127) / 128), host_floor_div(int64_t{longest}
-      + 127, 128)), -((int64_t{N} + 127) / 128 * host_floor_div(int64_t{longest} + 127,
-      128))) > 0) {
+  if (host_plus(host_times(int64_t{E1} * host_ceil_div(N, 128),
+      host_floor_div(int64_t{longest} + 127, 128)),
+      -(host_ceil_div(N, 128) * host_floor_div(int64_t{longest} + 127, 128))) > 0) {
     if (host_is_aligned(x, 16) && K % 8 == 0 && host_is_aligned(w, 16) && N % 8 == 0
         && host_is_aligned(y, 16)) {
-      status = host_launch(grouped_gemm_kernel, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
-          + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
-          * host_floor_div(int64_t{longest} + 127, 128))), 128, 98304}, stream,
-          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
+      // BM = 128, BN = 128, BK = 64
+      status = host_launch(grouped_gemm_kernel, {host_plus(host_times(int64_t{E1}
+          * host_ceil_div(N, 128), host_floor_div(int64_t{longest} + 127, 128)),
+          -(host_ceil_div(N, 128) * host_floor_div(int64_t{longest} + 127, 128))), 128, 98304},
+          stream, static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
           static_cast<bf16_t*>(y), ROWS, K, N, E1, longest);
     } else {
-      status = host_launch(grouped_gemm_kernel_any, {host_plus(host_times(int64_t{E1} * ((int64_t{N}
-          + 127) / 128), host_floor_div(int64_t{longest} + 127, 128)), -((int64_t{N} + 127) / 128
-          * host_floor_div(int64_t{longest} + 127, 128))), 128, 98304}, stream,
-          static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
+      // BM = 128, BN = 128, BK = 64: any addresses
+      status = host_launch(grouped_gemm_kernel_any,
+          {host_plus(host_times(int64_t{E1} * host_ceil_div(N, 128),
+          host_floor_div(int64_t{longest} + 127, 128)),
+          -(host_ceil_div(N, 128) * host_floor_div(int64_t{longest} + 127, 128))), 128, 98304},
+          stream, static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(w), starts,
           static_cast<bf16_t*>(y), ROWS, K, N, E1, longest);
     }
   }
@@ -2711,24 +2733,24 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int gate_col_step = 0; gate_col_step < kStepsGateCol; ++gate_col_step) {
           const int gate_col_at = (gate_col_step * kThreadsGateCol + gate_col_lane) * kWidthGateCol;
-          cp_async_partial<16>(shared.gate_tiles[stage].at(gate_row_at, gate_col_at), gate_at
-              + int64_t{N} * gate_row_at + gate_col_at, gate_row_at < gate_row_end
-              && gate_col_at < gate_col_end ? 16 : 0);
+          cp_async_partial<16>(shared.gate_tiles[stage].at(gate_row_at, gate_col_at),
+              gate_at + int64_t{N} * gate_row_at + gate_col_at,
+              gate_row_at < gate_row_end && gate_col_at < gate_col_end ? 16 : 0);
         }
       }
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
-      const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * stage + int64_t{BN}
-          * j_tile;
+      const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * stage
+          + int64_t{BN} * j_tile;
       #pragma unroll 4
       for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
         const int up_row_at = up_row_step * kThreadsUpRow + up_row_lane;
         #pragma unroll
         for (int up_col_step = 0; up_col_step < kStepsUpCol; ++up_col_step) {
           const int up_col_at = (up_col_step * kThreadsUpCol + up_col_lane) * kWidthUpCol;
-          cp_async_partial<16>(shared.up_tiles[stage].at(up_row_at, up_col_at), up_at + int64_t{N}
-              * up_row_at + up_col_at, up_row_at < gate_row_end && up_col_at < gate_col_end ? 16
-              : 0);
+          cp_async_partial<16>(shared.up_tiles[stage].at(up_row_at, up_col_at),
+              up_at + int64_t{N} * up_row_at + up_col_at,
+              up_row_at < gate_row_end && up_col_at < gate_col_end ? 16 : 0);
         }
       }
     }
@@ -2792,8 +2814,8 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
             for (int mt = 0; mt < 2; ++mt) {
               load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 3], col_first, k_at
-                + 16);
+            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 3], col_first,
+                k_at + 16);
           }
           #pragma unroll
           for (int mt = 0; mt < 2; ++mt) {
@@ -2826,8 +2848,8 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
             for (int mt = 0; mt < 2; ++mt) {
               load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 3], col_first, k_at
-                + 16);
+            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 3], col_first,
+                k_at + 16);
           }
           #pragma unroll
           for (int mt = 0; mt < 2; ++mt) {
@@ -2861,8 +2883,8 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
           Vector<bf16_t, kWidthXkCol2> x_tile = {};
           if (xk_row_2_at < xk_row_2_end && rows >= 0 && rows < TOKENS
               && xk_col_2_at < xk_col_2_end) {
-            x_tile = load_aligned<kWidthXkCol2>(x_at + xk_col_2_at + static_cast<int64_t>(rows)
-                * K);
+            x_tile = load_aligned<kWidthXkCol2>(x_at + xk_col_2_at
+                + static_cast<int64_t>(rows) * K);
           }
           Vector<bf16_t, kWidthXkCol2> xk_tile_part;
           #pragma unroll
@@ -2896,8 +2918,8 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
             for (int mt = 0; mt < 2; ++mt) {
               load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 3], col_first, k_at
-                + 16);
+            load_b_transposed(b_operand[1 - now], shared.gate_tiles[k_tile % 3], col_first,
+                k_at + 16);
           }
           #pragma unroll
           for (int mt = 0; mt < 2; ++mt) {
@@ -2930,8 +2952,8 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
             for (int mt = 0; mt < 2; ++mt) {
               load_a(a_operand[1 - now][mt], shared.xk_tile, row_first + mt * 16, k_at + 16);
             }
-            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 3], col_first, k_at
-                + 16);
+            load_b_transposed(b_operand[1 - now], shared.up_tiles[k_tile % 3], col_first,
+                k_at + 16);
           }
           #pragma unroll
           for (int mt = 0; mt < 2; ++mt) {
@@ -2961,8 +2983,8 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         for (int gate_col_step = 0; gate_col_step < kStepsGateCol; ++gate_col_step) {
           const int gate_col_at = (gate_col_step * kThreadsGateCol + gate_col_lane) * kWidthGateCol;
           cp_async_partial<16>(shared.gate_tiles[k_tile_next % 3].at(gate_row_at, gate_col_at),
-              gate_at + int64_t{N} * gate_row_at + gate_col_at, gate_row_at < gate_row_end
-              && gate_col_at < gate_col_end ? 16 : 0);
+              gate_at + int64_t{N} * gate_row_at + gate_col_at,
+              gate_row_at < gate_row_end && gate_col_at < gate_col_end ? 16 : 0);
         }
       }
 
@@ -2975,9 +2997,9 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         #pragma unroll
         for (int up_col_step = 0; up_col_step < kStepsUpCol; ++up_col_step) {
           const int up_col_at = (up_col_step * kThreadsUpCol + up_col_lane) * kWidthUpCol;
-          cp_async_partial<16>(shared.up_tiles[k_tile_next % 3].at(up_row_at, up_col_at), up_at
-              + int64_t{N} * up_row_at + up_col_at, up_row_at < gate_row_end
-              && up_col_at < gate_col_end ? 16 : 0);
+          cp_async_partial<16>(shared.up_tiles[k_tile_next % 3].at(up_row_at, up_col_at),
+              up_at + int64_t{N} * up_row_at + up_col_at,
+              up_row_at < gate_row_end && up_col_at < gate_col_end ? 16 : 0);
         }
       }
     }
@@ -2996,8 +3018,8 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
       Vector<float, kWidthJ> y_out_wide;
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        y_out_wide[j_sub] = div_fast(g[t_step][j_step][j_sub], 1.0f
-            + exp_fast(-g[t_step][j_step][j_sub])) * u[t_step][j_step][j_sub];
+        y_out_wide[j_sub] = div_fast(g[t_step][j_step][j_sub],
+            1.0f + exp_fast(-g[t_step][j_step][j_sub])) * u[t_step][j_step][j_sub];
       }
       y_out[t_step][j_step] = convert_vector<bf16_t>(y_out_wide);
     }
@@ -3009,8 +3031,8 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
     for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
       const int j_line_at = j_line_first + j_line_step * 32;
       const Vector<bf16_t, kWidthJLine> y_line = gather_quad(y_out[t_step][4 * j_line_step],
-          y_out[t_step][4 * j_line_step + 1], y_out[t_step][4 * j_line_step + 2], y_out[t_step][4
-          * j_line_step + 3]);
+          y_out[t_step][4 * j_line_step + 1], y_out[t_step][4 * j_line_step + 2],
+          y_out[t_step][4 * j_line_step + 3]);
       if (t_at < t_end && j_line_at < j_line_end) {
         store_whole(y_at + int64_t{N} * t_at + j_line_at, y_line);
       }
@@ -3140,8 +3162,8 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
       }
 
       // matrix_vector_and_groups.tile:57  u += xk @ up[e, k, j]
-      const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * stage + int64_t{BN}
-          * j_tile;
+      const bf16_t* const up_at = up + int64_t{K} * N * e + int64_t{N} * BK * stage
+          + int64_t{BN} * j_tile;
       if (gate_col_end >= 128) {
         #pragma unroll 1
         for (int up_row_step = 0; up_row_step < kStepsUpRow; ++up_row_step) {
@@ -3284,8 +3306,8 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
                 : int{};
             Vector<bf16_t, kWidthXkCol2> x_tile = {};
             if (xk_row_2_at < xk_row_2_end && rows >= 0 && rows < TOKENS) {
-              x_tile = load_single<kWidthXkCol2>(x_at + xk_col_2_at + static_cast<int64_t>(rows)
-                  * K);
+              x_tile = load_single<kWidthXkCol2>(x_at + xk_col_2_at
+                  + static_cast<int64_t>(rows) * K);
             }
             Vector<bf16_t, kWidthXkCol2> xk_tile_part;
             #pragma unroll
@@ -3476,8 +3498,8 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           Vector<float, kWidthJ> y_out;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            y_out[j_sub] = div_fast(g[t_step][j_step][j_sub], 1.0f
-                + exp_fast(-g[t_step][j_step][j_sub])) * u[t_step][j_step][j_sub];
+            y_out[j_sub] = div_fast(g[t_step][j_step][j_sub],
+                1.0f + exp_fast(-g[t_step][j_step][j_sub])) * u[t_step][j_step][j_sub];
           }
           store_single(y_at + int64_t{N} * t_at + j_at, convert_vector<bf16_t>(y_out));
         }
@@ -3494,8 +3516,8 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
           Vector<float, kWidthJ> y_out;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            y_out[j_sub] = div_fast(g[t_step][j_step][j_sub], 1.0f
-                + exp_fast(-g[t_step][j_step][j_sub])) * u[t_step][j_step][j_sub];
+            y_out[j_sub] = div_fast(g[t_step][j_step][j_sub],
+                1.0f + exp_fast(-g[t_step][j_step][j_sub])) * u[t_step][j_step][j_sub];
           }
           store_single_partial(y_at + int64_t{N} * t_at + j_at, convert_vector<bf16_t>(y_out),
               j_end - j_at);
@@ -3556,32 +3578,34 @@ extern "C" cudaError_t moe_swiglu(const void* x, const void* gate, const void* u
   if (ROWS < 0) {
     return moe_swiglu_sentence.refuse("ROWS is negative", {{"ROWS", ROWS}});
   }
-  if ((int64_t{N} + 127) / 128 * ((int64_t{ROWS} + 63) / 64) > 2147483647) {
-    return moe_swiglu_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"N", N},
-        {"ROWS", ROWS}});
+  if (host_ceil_div(N, 128) * host_ceil_div(ROWS, 64) > 2147483647) {
+    return moe_swiglu_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"N", N}, {"ROWS", ROWS}});
   }
   const host_Argument arguments[] = {
     {"x", x, int64_t{K} * TOKENS * 2, 2, false},
     {"gate", gate, host_times(host_times(int64_t{E} * K, N), 2), 2, false},
     {"up", up, host_times(host_times(int64_t{E} * K, N), 2), 2, false},
     {"token", token, int64_t{ROWS} * 4, 4, false},
-    {"expert_of_block", expert_of_block, (int64_t{ROWS} + 63) / 64 * 4, 4, false},
+    {"expert_of_block", expert_of_block, host_ceil_div(ROWS, 64) * 4, 4, false},
     {"y", y, int64_t{N} * ROWS * 2, 2, true},
   };
   cudaError_t status = host_check_arguments(arguments, &moe_swiglu_sentence);
   if (status != cudaSuccess) return status;
-  if ((int64_t{N} + 127) / 128 * ((int64_t{ROWS} + 63) / 64) > 0) {
+  if (host_ceil_div(N, 128) * host_ceil_div(ROWS, 64) > 0) {
     if (host_is_aligned(x, 16) && K % 8 == 0 && host_is_aligned(gate, 16) && N % 8 == 0
         && host_is_aligned(up, 16) && host_is_aligned(y, 16)) {
-      status = host_launch(moe_swiglu_kernel, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
-          + 63) / 64), 128, 106496}, stream, static_cast<const bf16_t*>(x),
-          static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
-          static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
+      // BN = 128, BK = 64
+      status = host_launch(moe_swiglu_kernel, {host_ceil_div(N, 128) * host_ceil_div(ROWS, 64), 128,
+          106496}, stream, static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(gate),
+          static_cast<const bf16_t*>(up), token, expert_of_block, static_cast<bf16_t*>(y), TOKENS,
+          K, N, ROWS);
     } else {
-      status = host_launch(moe_swiglu_kernel_any, {(int64_t{N} + 127) / 128 * ((int64_t{ROWS}
-          + 63) / 64), 128, 106496}, stream, static_cast<const bf16_t*>(x),
-          static_cast<const bf16_t*>(gate), static_cast<const bf16_t*>(up), token, expert_of_block,
-          static_cast<bf16_t*>(y), TOKENS, K, N, ROWS);
+      // BN = 128, BK = 64: any addresses
+      status = host_launch(moe_swiglu_kernel_any, {host_ceil_div(N, 128) * host_ceil_div(ROWS, 64),
+          128, 106496}, stream, static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(gate),
+          static_cast<const bf16_t*>(up), token, expert_of_block, static_cast<bf16_t*>(y), TOKENS,
+          K, N, ROWS);
     }
   }
   return status;

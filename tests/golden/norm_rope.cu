@@ -602,8 +602,8 @@ __device__ __forceinline__ void norm_rope_body(const bf16_t* __restrict__ x,
       x_tile[t2_step] = load_aligned<kWidthT2>(x_at + t2_at);
     }
   }
-  const bf16_t* const x_at_2 = x + int64_t{H} * S * b * 128 + int64_t{H} * s * 128 + int64_t{h}
-      * 128 + 64;
+  const bf16_t* const x_at_2 = x + int64_t{H} * S * b * 128 + int64_t{H} * s * 128
+      + int64_t{h} * 128 + 64;
   Vector<bf16_t, kWidthT2> x_tile_2[kStepsT2];
   #pragma unroll
   for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
@@ -618,8 +618,8 @@ __device__ __forceinline__ void norm_rope_body(const bf16_t* __restrict__ x,
   float sum_tile = OpSum<float>::identity();
 
   // norm_rope.tile:6  row = x[b, s, h, :].to(f32)
-  const bf16_t* const x_at_3 = x + int64_t{H} * S * b * 128 + int64_t{H} * s * 128 + int64_t{h}
-      * 128;
+  const bf16_t* const x_at_3 = x + int64_t{H} * S * b * 128 + int64_t{H} * s * 128
+      + int64_t{h} * 128;
 
   // norm_rope.tile:7  normed = row * rsqrt(sum(row * row) / D + eps) * weight[:]
   #pragma unroll
@@ -733,8 +733,8 @@ __device__ __forceinline__ void norm_rope_body_2(const bf16_t* __restrict__ x,
       x_tile[t2_step] = load_single<kWidthT2>(x_at + t2_at);
     }
   }
-  const bf16_t* const x_at_2 = x + int64_t{H} * S * b * 128 + int64_t{H} * s * 128 + int64_t{h}
-      * 128 + 64;
+  const bf16_t* const x_at_2 = x + int64_t{H} * S * b * 128 + int64_t{H} * s * 128
+      + int64_t{h} * 128 + 64;
   Vector<bf16_t, kWidthT2> x_tile_2[kStepsT2];
   #pragma unroll
   for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
@@ -749,8 +749,8 @@ __device__ __forceinline__ void norm_rope_body_2(const bf16_t* __restrict__ x,
   float sum_tile = OpSum<float>::identity();
 
   // norm_rope.tile:6  row = x[b, s, h, :].to(f32)
-  const bf16_t* const x_at_3 = x + int64_t{H} * S * b * 128 + int64_t{H} * s * 128 + int64_t{h}
-      * 128;
+  const bf16_t* const x_at_3 = x + int64_t{H} * S * b * 128 + int64_t{H} * s * 128
+      + int64_t{h} * 128;
 
   // norm_rope.tile:7  normed = row * rsqrt(sum(row * row) / D + eps) * weight[:]
   #pragma unroll
@@ -870,8 +870,8 @@ extern "C" cudaError_t norm_rope(const void* x, const float* weight, const float
     return norm_rope_sentence.refuse("H is negative", {{"H", H}});
   }
   if (host_times(int64_t{B} * H, S) > 2147483647) {
-    return norm_rope_sentence.refuse("a parallel nest has more than 2^31 - 1 instances", {{"B", B},
-        {"H", H}, {"S", S}});
+    return norm_rope_sentence.refuse("a parallel nest has more than 2^31 - 1 instances",
+        {{"B", B}, {"H", H}, {"S", S}});
   }
   const host_Argument arguments[] = {
     {"x", x, host_times(host_times(int64_t{B} * H, S), 256), 2, false},
@@ -889,6 +889,7 @@ extern "C" cudaError_t norm_rope(const void* x, const float* weight, const float
           128}, stream, static_cast<const bf16_t*>(x), weight, cosine, sine,
           static_cast<bf16_t*>(y), B, S, H, eps);
     } else {
+      // any addresses
       status = host_launch(norm_rope_kernel_any, {host_plus(host_times(int64_t{B} * H, S), 3) / 4,
           128}, stream, static_cast<const bf16_t*>(x), weight, cosine, sine,
           static_cast<bf16_t*>(y), B, S, H, eps);

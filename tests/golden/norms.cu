@@ -643,6 +643,11 @@ constexpr int resident_ctas(int threads, int wanted) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// A number that a sentence mentions.
 struct host_Number {
   const char* name;
@@ -2339,43 +2344,51 @@ extern "C" cudaError_t layer_norm(const void* x, const void* weight, const void*
   cudaError_t status = host_check_arguments(arguments, &layer_norm_sentence);
   if (status != cudaSuccess) return status;
   if (R > 0) {
-    if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16) && host_is_aligned(bias,
-        16) && host_is_aligned(y, 16) && C <= 256) {
-      status = host_launch(layer_norm_kernel_c256, {(int64_t{R} + 7) / 8, 128}, stream,
+    if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 256) {
+      // rows of up to 256 elements
+      status = host_launch(layer_norm_kernel_c256, {host_ceil_div(R, 8), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 512) {
-      status = host_launch(layer_norm_kernel_c512, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 512 elements
+      status = host_launch(layer_norm_kernel_c512, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 1024) {
-      status = host_launch(layer_norm_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
+      // rows of up to 1024 elements
+      status = host_launch(layer_norm_kernel_c1024, {host_ceil_div(R, 2), 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 2048) {
+      // rows of up to 2048 elements
       status = host_launch(layer_norm_kernel_c2048, {R, 128}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
           static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 4096) {
+      // rows of up to 4096 elements
       status = host_launch(layer_norm_kernel_c4096, {R, 128}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
           static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 8192) {
+      // rows of up to 8192 elements
       status = host_launch(layer_norm_kernel_c8192, {R, 256}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(weight), static_cast<const bf16_t*>(bias),
           static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 16384) {
+      // rows of up to 16384 elements
       status = host_launch(layer_norm_kernel_c16384, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(bias, 16) && host_is_aligned(y, 16) && C <= 32768) {
+      // rows of up to 32768 elements
       status = host_launch(layer_norm_kernel_c32768, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
@@ -2386,66 +2399,81 @@ extern "C" cudaError_t layer_norm(const void* x, const void* weight, const void*
           static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(bias, 16)
         && host_is_aligned(y, 16) && C <= 377) {
-      status = host_launch(layer_norm_kernel_c377_window, {(int64_t{R} + 7) / 8, 128}, stream,
+      // rows of up to 377 elements that begin anywhere, by windows of whole words
+      status = host_launch(layer_norm_kernel_c377_window, {host_ceil_div(R, 8), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(bias, 16)
         && host_is_aligned(y, 16) && C <= 761) {
-      status = host_launch(layer_norm_kernel_c761_window, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 761 elements that begin anywhere, by windows of whole words
+      status = host_launch(layer_norm_kernel_c761_window, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(bias, 16)
         && host_is_aligned(y, 16) && C <= 1273) {
-      status = host_launch(layer_norm_kernel_c1273_window, {(int64_t{R} + 1) / 2, 64}, stream,
+      // rows of up to 1273 elements that begin anywhere, by windows of whole words
+      status = host_launch(layer_norm_kernel_c1273_window, {host_ceil_div(R, 2), 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(bias, 16)
         && host_is_aligned(y, 16) && C <= 2553) {
+      // rows of up to 2553 elements that begin anywhere, by windows of whole words
       status = host_launch(layer_norm_kernel_c2553_window, {R, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(bias, 16)
         && host_is_aligned(y, 16) && C <= 5113) {
+      // rows of up to 5113 elements that begin anywhere, by windows of whole words
       status = host_launch(layer_norm_kernel_c5113_window, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(bias, 16)
         && host_is_aligned(y, 16) && C <= 10233) {
+      // rows of up to 10233 elements that begin anywhere, by windows of whole words
       status = host_launch(layer_norm_kernel_c10233_window, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(bias, 16)
         && host_is_aligned(y, 16) && C <= 20473) {
+      // rows of up to 20473 elements that begin anywhere, by windows of whole words
       status = host_launch(layer_norm_kernel_c20473_window, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(bias, 16)
         && host_is_aligned(y, 16) && C <= 40953) {
+      // rows of up to 40953 elements that begin anywhere, by windows of whole words
       status = host_launch(layer_norm_kernel_c40953_window, {R, 1024}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(bias, 16)
         && host_is_aligned(y, 16)) {
+      // rows that are longer than a CTA holds, read more than once that begin anywhere, by windows
+      // of whole words
       status = host_launch(layer_norm_kernel_walk_window, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (C <= 256) {
-      status = host_launch(layer_norm_kernel_c256_any, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 256 elements, any addresses
+      status = host_launch(layer_norm_kernel_c256_any, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (C <= 1024) {
+      // rows of up to 1024 elements, any addresses
       status = host_launch(layer_norm_kernel_c1024_any, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (C <= 4096) {
+      // rows of up to 4096 elements, any addresses
       status = host_launch(layer_norm_kernel_c4096_any, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else if (C <= 16384) {
+      // rows of up to 16384 elements, any addresses
       status = host_launch(layer_norm_kernel_c16384_any, {R, 1024}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
     } else {
+      // rows that are longer than a CTA holds, read more than once, any addresses
       status = host_launch(layer_norm_kernel_walk_any, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<const bf16_t*>(bias), static_cast<bf16_t*>(y), mean, rstd, R, C, eps);
@@ -3787,111 +3815,135 @@ extern "C" cudaError_t rms_norm_residual(const void* x, void* residual, const vo
   if (R > 0) {
     if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 256) {
-      status = host_launch(rms_norm_residual_kernel_c256, {(int64_t{R} + 7) / 8, 128}, stream,
+      // rows of up to 256 elements
+      status = host_launch(rms_norm_residual_kernel_c256, {host_ceil_div(R, 8), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 512) {
-      status = host_launch(rms_norm_residual_kernel_c512, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 512 elements
+      status = host_launch(rms_norm_residual_kernel_c512, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 1024) {
-      status = host_launch(rms_norm_residual_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
+      // rows of up to 1024 elements
+      status = host_launch(rms_norm_residual_kernel_c1024, {host_ceil_div(R, 2), 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 2048) {
+      // rows of up to 2048 elements
       status = host_launch(rms_norm_residual_kernel_c2048, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 4096) {
+      // rows of up to 4096 elements
       status = host_launch(rms_norm_residual_kernel_c4096, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 8192) {
+      // rows of up to 8192 elements
       status = host_launch(rms_norm_residual_kernel_c8192, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 16384) {
+      // rows of up to 16384 elements
       status = host_launch(rms_norm_residual_kernel_c16384, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 32768) {
+      // rows of up to 32768 elements
       status = host_launch(rms_norm_residual_kernel_c32768, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(residual, 16)
         && host_is_aligned(weight, 16) && host_is_aligned(y, 16)) {
+      // rows that are longer than a CTA holds, read more than once
       status = host_launch(rms_norm_residual_kernel_walk, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16) && host_is_aligned(weight,
-        16) && host_is_aligned(y, 16) && C <= 377) {
-      status = host_launch(rms_norm_residual_kernel_c377_window, {(int64_t{R} + 7) / 8, 128},
-          stream, static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 377) {
+      // rows of up to 377 elements that begin anywhere, by windows of whole words
+      status = host_launch(rms_norm_residual_kernel_c377_window, {host_ceil_div(R, 8), 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16) && host_is_aligned(weight,
-        16) && host_is_aligned(y, 16) && C <= 761) {
-      status = host_launch(rms_norm_residual_kernel_c761_window, {(int64_t{R} + 3) / 4, 128},
-          stream, static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 761) {
+      // rows of up to 761 elements that begin anywhere, by windows of whole words
+      status = host_launch(rms_norm_residual_kernel_c761_window, {host_ceil_div(R, 4), 128}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16) && host_is_aligned(weight,
-        16) && host_is_aligned(y, 16) && C <= 1273) {
-      status = host_launch(rms_norm_residual_kernel_c1273_window, {(int64_t{R} + 1) / 2, 64},
-          stream, static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
+    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 1273) {
+      // rows of up to 1273 elements that begin anywhere, by windows of whole words
+      status = host_launch(rms_norm_residual_kernel_c1273_window, {host_ceil_div(R, 2), 64}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16) && host_is_aligned(weight,
-        16) && host_is_aligned(y, 16) && C <= 2553) {
+    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 2553) {
+      // rows of up to 2553 elements that begin anywhere, by windows of whole words
       status = host_launch(rms_norm_residual_kernel_c2553_window, {R, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16) && host_is_aligned(weight,
-        16) && host_is_aligned(y, 16) && C <= 5113) {
+    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 5113) {
+      // rows of up to 5113 elements that begin anywhere, by windows of whole words
       status = host_launch(rms_norm_residual_kernel_c5113_window, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16) && host_is_aligned(weight,
-        16) && host_is_aligned(y, 16) && C <= 10233) {
+    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 10233) {
+      // rows of up to 10233 elements that begin anywhere, by windows of whole words
       status = host_launch(rms_norm_residual_kernel_c10233_window, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16) && host_is_aligned(weight,
-        16) && host_is_aligned(y, 16) && C <= 16377) {
+    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 16377) {
+      // rows of up to 16377 elements that begin anywhere, by windows of whole words
       status = host_launch(rms_norm_residual_kernel_c16377_window, {R, 1024}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16) && host_is_aligned(weight,
-        16) && host_is_aligned(y, 16) && C <= 20473) {
+    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(y, 16) && C <= 20473) {
+      // rows of up to 20473 elements that begin anywhere, by windows of whole words
       status = host_launch(rms_norm_residual_kernel_c20473_window, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
-    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16) && host_is_aligned(weight,
-        16) && host_is_aligned(y, 16)) {
+    } else if (host_is_aligned(x, 16) && host_is_aligned(residual, 16)
+        && host_is_aligned(weight, 16) && host_is_aligned(y, 16)) {
+      // rows that are longer than a CTA holds, read more than once that begin anywhere, by windows
+      // of whole words
       status = host_launch(rms_norm_residual_kernel_walk_window, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (C <= 256) {
-      status = host_launch(rms_norm_residual_kernel_c256_any, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 256 elements, any addresses
+      status = host_launch(rms_norm_residual_kernel_c256_any, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (C <= 1024) {
+      // rows of up to 1024 elements, any addresses
       status = host_launch(rms_norm_residual_kernel_c1024_any, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (C <= 4096) {
+      // rows of up to 4096 elements, any addresses
       status = host_launch(rms_norm_residual_kernel_c4096_any, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (C <= 8192) {
+      // rows of up to 8192 elements, any addresses
       status = host_launch(rms_norm_residual_kernel_c8192_any, {R, 1024}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else {
+      // rows that are longer than a CTA holds, read more than once, any addresses
       status = host_launch(rms_norm_residual_kernel_walk_any, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(residual),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
@@ -4011,8 +4063,8 @@ __device__ __forceinline__ void rms_norm_body_2(const bf16_t* __restrict__ x,
     shared.sum_tile_partial[thread / 32] = sum_tile;
   }
   __syncthreads();  // sum_tile_partial is written before it is read
-  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial + (thread / 64)
-      * 2);
+  sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial
+      + (thread / 64) * 2);
   const float size = convert<float>(C);
   const float div = div_fast(sum_tile, size);
   const float add = div + eps;
@@ -5034,110 +5086,135 @@ extern "C" cudaError_t rms_norm(const void* x, const void* weight, void* y, int 
   cudaError_t status = host_check_arguments(arguments, &rms_norm_sentence);
   if (status != cudaSuccess) return status;
   if (R > 0) {
-    if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16) && host_is_aligned(y,
-        16) && C <= 256) {
-      status = host_launch(rms_norm_kernel_c256, {(int64_t{R} + 7) / 8, 128}, stream,
+    if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
+        && host_is_aligned(y, 16) && C <= 256) {
+      // rows of up to 256 elements
+      status = host_launch(rms_norm_kernel_c256, {host_ceil_div(R, 8), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(y, 16) && C <= 512) {
-      status = host_launch(rms_norm_kernel_c512, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 512 elements
+      status = host_launch(rms_norm_kernel_c512, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(y, 16) && C <= 1024) {
-      status = host_launch(rms_norm_kernel_c1024, {(int64_t{R} + 1) / 2, 128}, stream,
+      // rows of up to 1024 elements
+      status = host_launch(rms_norm_kernel_c1024, {host_ceil_div(R, 2), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(y, 16) && C <= 2048) {
+      // rows of up to 2048 elements
       status = host_launch(rms_norm_kernel_c2048, {R, 64}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(y, 16) && C <= 4096) {
+      // rows of up to 4096 elements
       status = host_launch(rms_norm_kernel_c4096, {R, 128}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(y, 16) && C <= 8192) {
+      // rows of up to 8192 elements
       status = host_launch(rms_norm_kernel_c8192, {R, 128}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(y, 16) && C <= 16384) {
+      // rows of up to 16384 elements
       status = host_launch(rms_norm_kernel_c16384, {R, 256}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(y, 16) && C <= 32768) {
+      // rows of up to 32768 elements
       status = host_launch(rms_norm_kernel_c32768, {R, 512}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(y, 16) && C <= 65536) {
+      // rows of up to 65536 elements
       status = host_launch(rms_norm_kernel_c65536, {R, 1024}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(weight, 16)
         && host_is_aligned(y, 16)) {
+      // rows that are longer than a CTA holds, read more than once
       status = host_launch(rms_norm_kernel_walk, {R, 512}, stream, static_cast<const bf16_t*>(x),
           static_cast<const bf16_t*>(weight), static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(y, 16)
         && C <= 377) {
-      status = host_launch(rms_norm_kernel_c377_window, {(int64_t{R} + 7) / 8, 128}, stream,
+      // rows of up to 377 elements that begin anywhere, by windows of whole words
+      status = host_launch(rms_norm_kernel_c377_window, {host_ceil_div(R, 8), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(y, 16)
         && C <= 761) {
-      status = host_launch(rms_norm_kernel_c761_window, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 761 elements that begin anywhere, by windows of whole words
+      status = host_launch(rms_norm_kernel_c761_window, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(y, 16)
         && C <= 1273) {
-      status = host_launch(rms_norm_kernel_c1273_window, {(int64_t{R} + 1) / 2, 64}, stream,
+      // rows of up to 1273 elements that begin anywhere, by windows of whole words
+      status = host_launch(rms_norm_kernel_c1273_window, {host_ceil_div(R, 2), 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(y, 16)
         && C <= 2553) {
+      // rows of up to 2553 elements that begin anywhere, by windows of whole words
       status = host_launch(rms_norm_kernel_c2553_window, {R, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(y, 16)
         && C <= 5113) {
+      // rows of up to 5113 elements that begin anywhere, by windows of whole words
       status = host_launch(rms_norm_kernel_c5113_window, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(y, 16)
         && C <= 10233) {
+      // rows of up to 10233 elements that begin anywhere, by windows of whole words
       status = host_launch(rms_norm_kernel_c10233_window, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(y, 16)
         && C <= 20473) {
+      // rows of up to 20473 elements that begin anywhere, by windows of whole words
       status = host_launch(rms_norm_kernel_c20473_window, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(y, 16)
         && C <= 40953) {
+      // rows of up to 40953 elements that begin anywhere, by windows of whole words
       status = host_launch(rms_norm_kernel_c40953_window, {R, 1024}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (host_is_aligned(x, 16) && host_is_aligned(weight, 16) && host_is_aligned(y, 16)) {
+      // rows that are longer than a CTA holds, read more than once that begin anywhere, by windows
+      // of whole words
       status = host_launch(rms_norm_kernel_walk_window, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (C <= 256) {
-      status = host_launch(rms_norm_kernel_c256_any, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 256 elements, any addresses
+      status = host_launch(rms_norm_kernel_c256_any, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (C <= 1024) {
+      // rows of up to 1024 elements, any addresses
       status = host_launch(rms_norm_kernel_c1024_any, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (C <= 4096) {
+      // rows of up to 4096 elements, any addresses
       status = host_launch(rms_norm_kernel_c4096_any, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else if (C <= 16384) {
+      // rows of up to 16384 elements, any addresses
       status = host_launch(rms_norm_kernel_c16384_any, {R, 1024}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);
     } else {
+      // rows that are longer than a CTA holds, read more than once, any addresses
       status = host_launch(rms_norm_kernel_walk_any, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<const bf16_t*>(weight),
           static_cast<bf16_t*>(y), R, C, eps);

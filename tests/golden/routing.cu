@@ -565,6 +565,11 @@ constexpr int resident_ctas(int threads, int wanted) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// A number that a sentence mentions.
 struct host_Number {
   const char* name;
@@ -714,8 +719,8 @@ __device__ __forceinline__ void routing_body(const bf16_t* __restrict__ logits,
       const float as_f32 = logits_tile_wide[t_sub];
       const int t_2 = bitcast<int>(as_f32);
       tile[t_step][t_sub] = static_cast<int64_t>(shift_left(convert<int64_t>(as_f32 != as_f32
-          ? 2147483647 : as_f32 == 0.0f ? 0 : static_cast<int>(
-          t_2 ^ static_cast<int>(shift_right(t_2, 31) & 2147483647))),
+          ? 2147483647 : as_f32 == 0.0f ? 0
+          : static_cast<int>(t_2 ^ static_cast<int>(shift_right(t_2, 31) & 2147483647))),
           int64_t{32}) | static_cast<int64_t>(shift_left(sub_wrap(int64_t{2147483647},
           convert<int64_t>(t_el)), int64_t{1}) | convert<int64_t>(t_2 == (-2147483647 - 1))));
     }
@@ -746,8 +751,9 @@ __device__ __forceinline__ void routing_body(const bf16_t* __restrict__ logits,
     for (int t_step = 0; t_step < kStepsT; ++t_step) {
       #pragma unroll
       for (int t_sub = 0; t_sub < kWidthT; ++t_sub) {
-        max_tile_2 = OpMax<int64_t>::combine(max_tile_2, tile[t_step][t_sub] < carried
-            ? tile[t_step][t_sub] : int64_t{-9223372036854775807 - 1});
+        max_tile_2 = OpMax<int64_t>::combine(max_tile_2,
+            tile[t_step][t_sub] < carried ? tile[t_step][t_sub]
+            : int64_t{-9223372036854775807 - 1});
       }
     }
     max_tile_2 = lane_reduce<OpMax<int64_t>, kLanesT>(max_tile_2);
@@ -770,10 +776,11 @@ __device__ __forceinline__ void routing_body(const bf16_t* __restrict__ logits,
     for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
       const int as_i32 = convert<int>(shift_right(carried_2[t4_step][t4_sub], int64_t{32}));
       tile_2[t4_step][t4_sub] = carried_2[t4_step][t4_sub] == int64_t{-9223372036854775807 - 1}
-          ? -8388608 : static_cast<int64_t>(static_cast<int64_t>(
-          carried_2[t4_step][t4_sub] & int64_t{4294967295}) & int64_t{1}) == int64_t{1}
-          ? (-2147483647 - 1) : static_cast<int>(as_i32 ^ static_cast<int>(shift_right(as_i32,
-          31) & 2147483647));
+          ? -8388608
+          : static_cast<int64_t>(
+          static_cast<int64_t>(carried_2[t4_step][t4_sub] & int64_t{4294967295}) & int64_t{1})
+          == int64_t{1} ? (-2147483647 - 1)
+          : static_cast<int>(as_i32 ^ static_cast<int>(shift_right(as_i32, 31) & 2147483647));
     }
   }
 
@@ -867,8 +874,8 @@ __device__ __forceinline__ void routing_body_2(const bf16_t* __restrict__ logits
       const float as_f32 = convert<float>(logits_tile[t_sub]);
       const int t_2 = bitcast<int>(as_f32);
       tile[t_step][t_sub] = static_cast<int64_t>(shift_left(convert<int64_t>(as_f32 != as_f32
-          ? 2147483647 : as_f32 == 0.0f ? 0 : static_cast<int>(
-          t_2 ^ static_cast<int>(shift_right(t_2, 31) & 2147483647))),
+          ? 2147483647 : as_f32 == 0.0f ? 0
+          : static_cast<int>(t_2 ^ static_cast<int>(shift_right(t_2, 31) & 2147483647))),
           int64_t{32}) | static_cast<int64_t>(shift_left(sub_wrap(int64_t{2147483647},
           convert<int64_t>(t_el)), int64_t{1}) | convert<int64_t>(t_2 == (-2147483647 - 1))));
     }
@@ -899,8 +906,9 @@ __device__ __forceinline__ void routing_body_2(const bf16_t* __restrict__ logits
     for (int t_step = 0; t_step < kStepsT; ++t_step) {
       #pragma unroll
       for (int t_sub = 0; t_sub < kWidthT; ++t_sub) {
-        max_tile_2 = OpMax<int64_t>::combine(max_tile_2, tile[t_step][t_sub] < carried
-            ? tile[t_step][t_sub] : int64_t{-9223372036854775807 - 1});
+        max_tile_2 = OpMax<int64_t>::combine(max_tile_2,
+            tile[t_step][t_sub] < carried ? tile[t_step][t_sub]
+            : int64_t{-9223372036854775807 - 1});
       }
     }
     max_tile_2 = lane_reduce<OpMax<int64_t>, kLanesT>(max_tile_2);
@@ -923,10 +931,11 @@ __device__ __forceinline__ void routing_body_2(const bf16_t* __restrict__ logits
     for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
       const int as_i32 = convert<int>(shift_right(carried_2[t4_step][t4_sub], int64_t{32}));
       tile_2[t4_step][t4_sub] = carried_2[t4_step][t4_sub] == int64_t{-9223372036854775807 - 1}
-          ? -8388608 : static_cast<int64_t>(static_cast<int64_t>(
-          carried_2[t4_step][t4_sub] & int64_t{4294967295}) & int64_t{1}) == int64_t{1}
-          ? (-2147483647 - 1) : static_cast<int>(as_i32 ^ static_cast<int>(shift_right(as_i32,
-          31) & 2147483647));
+          ? -8388608
+          : static_cast<int64_t>(
+          static_cast<int64_t>(carried_2[t4_step][t4_sub] & int64_t{4294967295}) & int64_t{1})
+          == int64_t{1} ? (-2147483647 - 1)
+          : static_cast<int>(as_i32 ^ static_cast<int>(shift_right(as_i32, 31) & 2147483647));
     }
   }
 
@@ -1028,10 +1037,11 @@ extern "C" cudaError_t routing(const void* logits, float* weight, int32_t* exper
   if (status != cudaSuccess) return status;
   if (T > 0) {
     if (host_is_aligned(logits, 8) && host_is_aligned(weight, 16) && host_is_aligned(expert, 16)) {
-      status = host_launch(routing_kernel, {(int64_t{T} + 15) / 16, 128}, stream,
+      status = host_launch(routing_kernel, {host_ceil_div(T, 16), 128}, stream,
           static_cast<const bf16_t*>(logits), weight, expert, T);
     } else {
-      status = host_launch(routing_kernel_any, {(int64_t{T} + 3) / 4, 128}, stream,
+      // any addresses
+      status = host_launch(routing_kernel_any, {host_ceil_div(T, 4), 128}, stream,
           static_cast<const bf16_t*>(logits), weight, expert, T);
     }
   }
@@ -1101,8 +1111,8 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
       const float score = sigmoid_fast(logits_tile_wide[t3_sub]) + bias_tile[t3_sub];
       const int t_2 = bitcast<int>(score);
       tile[t3_step][t3_sub] = static_cast<int64_t>(shift_left(convert<int64_t>(score != score
-          ? 2147483647 : score == 0.0f ? 0 : static_cast<int>(
-          t_2 ^ static_cast<int>(shift_right(t_2, 31) & 2147483647))),
+          ? 2147483647 : score == 0.0f ? 0
+          : static_cast<int>(t_2 ^ static_cast<int>(shift_right(t_2, 31) & 2147483647))),
           int64_t{32}) | static_cast<int64_t>(shift_left(sub_wrap(int64_t{2147483647},
           convert<int64_t>(t3_el)), int64_t{1}) | convert<int64_t>(t_2 == (-2147483647 - 1))));
     }
@@ -1139,8 +1149,9 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
       if (t3_at < 8) {
         #pragma unroll
         for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
-          max_tile_2 = OpMax<int64_t>::combine(max_tile_2, tile[t3_step][t3_sub] < carried
-              ? tile[t3_step][t3_sub] : int64_t{-9223372036854775807 - 1});
+          max_tile_2 = OpMax<int64_t>::combine(max_tile_2,
+              tile[t3_step][t3_sub] < carried ? tile[t3_step][t3_sub]
+              : int64_t{-9223372036854775807 - 1});
         }
       }
     }
@@ -1169,10 +1180,11 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
       const int as_i32 = convert<int>(shift_right(carried_2[t6_step][t6_sub], int64_t{32}));
       if (t6_el < 2) {
         sum_tile += bitcast<float>(carried_2[t6_step][t6_sub] == int64_t{-9223372036854775807 - 1}
-            ? -8388608 : static_cast<int64_t>(static_cast<int64_t>(
-            carried_2[t6_step][t6_sub] & int64_t{4294967295}) & int64_t{1}) == int64_t{1}
-            ? (-2147483647 - 1) : static_cast<int>(as_i32 ^ static_cast<int>(shift_right(as_i32,
-            31) & 2147483647)));
+            ? -8388608
+            : static_cast<int64_t>(
+            static_cast<int64_t>(carried_2[t6_step][t6_sub] & int64_t{4294967295}) & int64_t{1})
+            == int64_t{1} ? (-2147483647 - 1)
+            : static_cast<int>(as_i32 ^ static_cast<int>(shift_right(as_i32, 31) & 2147483647)));
       }
     }
   }
@@ -1199,8 +1211,8 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
   carried_4 = t10_at == 0 ? max_tile_3 : int64_t{-9223372036854775807 - 1};
   for (int round__2 = 0; round__2 < 3; ++round__2) {
     int64_t max_tile_4 = OpMax<int64_t>::identity();
-    max_tile_4 = OpMax<int64_t>::combine(max_tile_4, tile_2 < carried_3 ? tile_2
-        : int64_t{-9223372036854775807 - 1});
+    max_tile_4 = OpMax<int64_t>::combine(max_tile_4,
+        tile_2 < carried_3 ? tile_2 : int64_t{-9223372036854775807 - 1});
     max_tile_4 = lane_reduce<OpMax<int64_t>, kLanesT2, 16>(max_tile_4);
     __syncthreads();  // max_tile_4_partial is read before it is written again
     if (thread % 32 < 16) {
@@ -1233,8 +1245,8 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
         allowed[t_step][t_sub] = OpAny::combine(allowed[t_step][t_sub],
             (carried_4 == int64_t{-9223372036854775807 - 1} ? -1
             : convert<int>(sub_wrap(int64_t{2147483647},
-            shift_right(static_cast<int64_t>(carried_4 & int64_t{4294967295}),
-            int64_t{1})))) == group_);
+            shift_right(static_cast<int64_t>(carried_4 & int64_t{4294967295}), int64_t{1}))))
+            == group_);
       }
     }
   }
@@ -1260,8 +1272,8 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
   for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int t_sub = 0; t_sub < kWidthT; ++t_sub) {
-      allowed[t_step][t_sub] = combine_partials<OpAny, 4, 16>(shared.allowed_partial + t_sub * 64
-          + thread % 16);
+      allowed[t_step][t_sub] = combine_partials<OpAny, 4,
+          16>(shared.allowed_partial + t_sub * 64 + thread % 16);
     }
   }
 
@@ -1283,8 +1295,8 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
       const float where = allowed[t_step][t_sub] ? score : -INFINITY;
       const int t_2 = bitcast<int>(where);
       tile_3[t_step][t_sub] = static_cast<int64_t>(shift_left(convert<int64_t>(where != where
-          ? 2147483647 : where == 0.0f ? 0 : static_cast<int>(
-          t_2 ^ static_cast<int>(shift_right(t_2, 31) & 2147483647))),
+          ? 2147483647 : where == 0.0f ? 0
+          : static_cast<int>(t_2 ^ static_cast<int>(shift_right(t_2, 31) & 2147483647))),
           int64_t{32}) | static_cast<int64_t>(shift_left(sub_wrap(int64_t{2147483647},
           convert<int64_t>(t_el)), int64_t{1}) | convert<int64_t>(t_2 == (-2147483647 - 1))));
     }
@@ -1315,8 +1327,9 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
     for (int t_step = 0; t_step < kStepsT; ++t_step) {
       #pragma unroll
       for (int t_sub = 0; t_sub < kWidthT; ++t_sub) {
-        max_tile_6 = OpMax<int64_t>::combine(max_tile_6, tile_3[t_step][t_sub] < carried_5
-            ? tile_3[t_step][t_sub] : int64_t{-9223372036854775807 - 1});
+        max_tile_6 = OpMax<int64_t>::combine(max_tile_6,
+            tile_3[t_step][t_sub] < carried_5 ? tile_3[t_step][t_sub]
+            : int64_t{-9223372036854775807 - 1});
       }
     }
     max_tile_6 = lane_reduce<OpMax<int64_t>, kLanesT>(max_tile_6);
@@ -1339,10 +1352,11 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
     for (int t15_sub = 0; t15_sub < kWidthT15; ++t15_sub) {
       const int as_i32 = convert<int>(shift_right(carried_6[t15_step][t15_sub], int64_t{32}));
       tile_4[t15_step][t15_sub] = carried_6[t15_step][t15_sub] == int64_t{-9223372036854775807 - 1}
-          ? -8388608 : static_cast<int64_t>(static_cast<int64_t>(
-          carried_6[t15_step][t15_sub] & int64_t{4294967295}) & int64_t{1}) == int64_t{1}
-          ? (-2147483647 - 1) : static_cast<int>(as_i32 ^ static_cast<int>(shift_right(as_i32,
-          31) & 2147483647));
+          ? -8388608
+          : static_cast<int64_t>(
+          static_cast<int64_t>(carried_6[t15_step][t15_sub] & int64_t{4294967295}) & int64_t{1})
+          == int64_t{1} ? (-2147483647 - 1)
+          : static_cast<int>(as_i32 ^ static_cast<int>(shift_right(as_i32, 31) & 2147483647));
     }
   }
 
@@ -1453,8 +1467,8 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
         const int t3_el = t3_at + t3_sub;
         const float score = sigmoid_fast(convert<float>(logits_tile[t3_sub])) + bias_tile[t3_sub];
         const int t_2 = bitcast<int>(score);
-        tile[t2_step][t3_step][t3_sub] = static_cast<int64_t>(
-            shift_left(convert<int64_t>(score != score ? 2147483647 : score == 0.0f ? 0
+        tile[t2_step][t3_step][t3_sub] = static_cast<int64_t>(shift_left(convert<int64_t>(score
+            != score ? 2147483647 : score == 0.0f ? 0
             : static_cast<int>(t_2 ^ static_cast<int>(shift_right(t_2, 31) & 2147483647))),
             int64_t{32}) | static_cast<int64_t>(shift_left(sub_wrap(int64_t{2147483647},
             convert<int64_t>(t3_el)), int64_t{1}) | convert<int64_t>(t_2 == (-2147483647 - 1))));
@@ -1493,8 +1507,8 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
   __syncthreads();  // max_tile_partial is written before it is read
   #pragma unroll
   for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
-    max_tile[t2_step] = combine_partials<OpMax<int64_t>, kThreadsT3 / 32>(shared.max_tile_partial
-        + t2_step * 4 + (thread / 64) * 2);
+    max_tile[t2_step] = combine_partials<OpMax<int64_t>,
+        kThreadsT3 / 32>(shared.max_tile_partial + t2_step * 4 + (thread / 64) * 2);
   }
   int64_t carried[kStepsT2];
   #pragma unroll
@@ -1589,9 +1603,10 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
         for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
           const int as_i32 = convert<int>(shift_right(carried_2[t2_step][t6_step][t6_sub],
               int64_t{32}));
-          sum_tile[t2_step] += bitcast<float>(
-              carried_2[t2_step][t6_step][t6_sub] == int64_t{-9223372036854775807 - 1} ? -8388608
-              : static_cast<int64_t>(static_cast<int64_t>(
+          sum_tile[t2_step] += bitcast<float>(carried_2[t2_step][t6_step][t6_sub]
+              == int64_t{-9223372036854775807 - 1} ? -8388608
+              : static_cast<int64_t>(
+              static_cast<int64_t>(
               carried_2[t2_step][t6_step][t6_sub] & int64_t{4294967295}) & int64_t{1}) == int64_t{1}
               ? (-2147483647 - 1) : static_cast<int>(as_i32 ^ static_cast<int>(shift_right(as_i32,
               31) & 2147483647)));
@@ -1612,20 +1627,19 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
   __syncthreads();  // sum_tile_partial is written before it is read
   #pragma unroll
   for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
-    sum_tile[t2_step] = combine_partials<OpSum<float>, kThreadsT6 / 32>(shared.sum_tile_partial
-        + t2_step * 4 + (thread / 64) * 2);
+    sum_tile[t2_step] = combine_partials<OpSum<float>,
+        kThreadsT6 / 32>(shared.sum_tile_partial + t2_step * 4 + (thread / 64) * 2);
   }
   int64_t tile_2[kStepsT2];
   #pragma unroll
   for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
     const int t2_at = t2_step * kThreadsT2 + t2_lane;
     const int t_2 = bitcast<int>(sum_tile[t2_step]);
-    tile_2[t2_step] = static_cast<int64_t>(shift_left(
-        convert<int64_t>(sum_tile[t2_step] != sum_tile[t2_step] ? 2147483647
-        : sum_tile[t2_step] == 0.0f ? 0 : static_cast<int>(t_2 ^ static_cast<int>(shift_right(t_2,
-        31) & 2147483647))), int64_t{32}) | static_cast<int64_t>(
-        shift_left(sub_wrap(int64_t{2147483647}, convert<int64_t>(t2_at)),
-        int64_t{1}) | convert<int64_t>(t_2 == (-2147483647 - 1))));
+    tile_2[t2_step] = static_cast<int64_t>(shift_left(convert<int64_t>(sum_tile[t2_step]
+        != sum_tile[t2_step] ? 2147483647 : sum_tile[t2_step] == 0.0f ? 0
+        : static_cast<int>(t_2 ^ static_cast<int>(shift_right(t_2, 31) & 2147483647))),
+        int64_t{32}) | static_cast<int64_t>(shift_left(sub_wrap(int64_t{2147483647},
+        convert<int64_t>(t2_at)), int64_t{1}) | convert<int64_t>(t_2 == (-2147483647 - 1))));
   }
   int64_t max_tile_3 = OpMax<int64_t>::identity();
   #pragma unroll
@@ -1634,8 +1648,8 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
   }
   shared.max_tile_3_partial[thread] = max_tile_3;
   __syncthreads();  // max_tile_3_partial is written before it is read
-  max_tile_3 = combine_partials<OpMax<int64_t>, kThreadsT2, 64>(shared.max_tile_3_partial
-      + thread % 64);
+  max_tile_3 = combine_partials<OpMax<int64_t>, kThreadsT2,
+      64>(shared.max_tile_3_partial + thread % 64);
   int64_t carried_3 = max_tile_3;
   int64_t carried_4[kStepsT10];
   #pragma unroll
@@ -1647,14 +1661,14 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
     int64_t max_tile_4 = OpMax<int64_t>::identity();
     #pragma unroll
     for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
-      max_tile_4 = OpMax<int64_t>::combine(max_tile_4, tile_2[t2_step] < carried_3 ? tile_2[t2_step]
-          : int64_t{-9223372036854775807 - 1});
+      max_tile_4 = OpMax<int64_t>::combine(max_tile_4,
+          tile_2[t2_step] < carried_3 ? tile_2[t2_step] : int64_t{-9223372036854775807 - 1});
     }
     __syncthreads();  // max_tile_4_partial is read before it is written again
     shared.max_tile_4_partial[thread] = max_tile_4;
     __syncthreads();  // max_tile_4_partial is written before it is read
-    max_tile_4 = combine_partials<OpMax<int64_t>, kThreadsT2, 64>(shared.max_tile_4_partial
-        + thread % 64);
+    max_tile_4 = combine_partials<OpMax<int64_t>, kThreadsT2,
+        64>(shared.max_tile_4_partial + thread % 64);
     const int size_2 = round__2 + 1;
     #pragma unroll
     for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
@@ -1702,8 +1716,8 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
   for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int t_sub = 0; t_sub < kWidthT; ++t_sub) {
-      allowed[t_step][t_sub] = combine_partials<OpAny, kThreadsT10, 64>(shared.allowed_partial
-          + thread % 64);
+      allowed[t_step][t_sub] = combine_partials<OpAny, kThreadsT10,
+          64>(shared.allowed_partial + thread % 64);
     }
   }
 
@@ -1724,8 +1738,8 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
       const float where = allowed[t_step][t_sub] ? score : -INFINITY;
       const int t_2 = bitcast<int>(where);
       tile_3[t_step][t_sub] = static_cast<int64_t>(shift_left(convert<int64_t>(where != where
-          ? 2147483647 : where == 0.0f ? 0 : static_cast<int>(
-          t_2 ^ static_cast<int>(shift_right(t_2, 31) & 2147483647))),
+          ? 2147483647 : where == 0.0f ? 0
+          : static_cast<int>(t_2 ^ static_cast<int>(shift_right(t_2, 31) & 2147483647))),
           int64_t{32}) | static_cast<int64_t>(shift_left(sub_wrap(int64_t{2147483647},
           convert<int64_t>(t_el)), int64_t{1}) | convert<int64_t>(t_2 == (-2147483647 - 1))));
     }
@@ -1762,8 +1776,9 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
     for (int t_step = 0; t_step < kStepsT; ++t_step) {
       #pragma unroll
       for (int t_sub = 0; t_sub < kWidthT; ++t_sub) {
-        max_tile_6 = OpMax<int64_t>::combine(max_tile_6, tile_3[t_step][t_sub] < carried_5
-            ? tile_3[t_step][t_sub] : int64_t{-9223372036854775807 - 1});
+        max_tile_6 = OpMax<int64_t>::combine(max_tile_6,
+            tile_3[t_step][t_sub] < carried_5 ? tile_3[t_step][t_sub]
+            : int64_t{-9223372036854775807 - 1});
       }
     }
     max_tile_6 = lane_reduce<OpMax<int64_t>, kLanesT>(max_tile_6);
@@ -1793,10 +1808,11 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
     for (int t15_sub = 0; t15_sub < kWidthT15; ++t15_sub) {
       const int as_i32 = convert<int>(shift_right(carried_6[t15_step][t15_sub], int64_t{32}));
       tile_4[t15_step][t15_sub] = carried_6[t15_step][t15_sub] == int64_t{-9223372036854775807 - 1}
-          ? -8388608 : static_cast<int64_t>(static_cast<int64_t>(
-          carried_6[t15_step][t15_sub] & int64_t{4294967295}) & int64_t{1}) == int64_t{1}
-          ? (-2147483647 - 1) : static_cast<int>(as_i32 ^ static_cast<int>(shift_right(as_i32,
-          31) & 2147483647));
+          ? -8388608
+          : static_cast<int64_t>(
+          static_cast<int64_t>(carried_6[t15_step][t15_sub] & int64_t{4294967295}) & int64_t{1})
+          == int64_t{1} ? (-2147483647 - 1)
+          : static_cast<int>(as_i32 ^ static_cast<int>(shift_right(as_i32, 31) & 2147483647));
     }
   }
 
@@ -1893,6 +1909,7 @@ extern "C" cudaError_t grouped_routing(const void* logits, const float* bias, fl
       status = host_launch(grouped_routing_kernel, {T, 128}, stream,
           static_cast<const bf16_t*>(logits), bias, weight, expert, T);
     } else {
+      // any addresses
       status = host_launch(grouped_routing_kernel_any, {T, 128}, stream,
           static_cast<const bf16_t*>(logits), bias, weight, expert, T);
     }

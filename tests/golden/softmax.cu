@@ -682,6 +682,11 @@ constexpr int resident_ctas(int threads, int wanted) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// A number that a sentence mentions.
 struct host_Number {
   const char* name;
@@ -2060,75 +2065,100 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* /*wor
   if (status != cudaSuccess) return status;
   if (R > 0) {
     if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 256) {
-      status = host_launch(softmax_kernel_c256, {(int64_t{R} + 7) / 8, 128}, stream,
+      // rows of up to 256 elements
+      status = host_launch(softmax_kernel_c256, {host_ceil_div(R, 8), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 512) {
-      status = host_launch(softmax_kernel_c512, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 512 elements
+      status = host_launch(softmax_kernel_c512, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 1024) {
-      status = host_launch(softmax_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
+      // rows of up to 1024 elements
+      status = host_launch(softmax_kernel_c1024, {host_ceil_div(R, 2), 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 2048) {
+      // rows of up to 2048 elements
       status = host_launch(softmax_kernel_c2048, {R, 64}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 4096) {
+      // rows of up to 4096 elements
       status = host_launch(softmax_kernel_c4096, {R, 128}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 8192) {
+      // rows of up to 8192 elements
       status = host_launch(softmax_kernel_c8192, {R, 128}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 16384) {
+      // rows of up to 16384 elements
       status = host_launch(softmax_kernel_c16384, {R, 256}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 32768) {
+      // rows of up to 32768 elements
       status = host_launch(softmax_kernel_c32768, {R, 512}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 65536) {
+      // rows of up to 65536 elements
       status = host_launch(softmax_kernel_c65536, {R, 1024}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16)) {
+      // rows that are longer than a CTA holds, read more than once
       status = host_launch(softmax_kernel_walk, {R, 512}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 377) {
-      status = host_launch(softmax_kernel_c377_window, {(int64_t{R} + 7) / 8, 128}, stream,
+      // rows of up to 377 elements that begin anywhere, by windows of whole words
+      status = host_launch(softmax_kernel_c377_window, {host_ceil_div(R, 8), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 761) {
-      status = host_launch(softmax_kernel_c761_window, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 761 elements that begin anywhere, by windows of whole words
+      status = host_launch(softmax_kernel_c761_window, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 1273) {
-      status = host_launch(softmax_kernel_c1273_window, {(int64_t{R} + 1) / 2, 64}, stream,
+      // rows of up to 1273 elements that begin anywhere, by windows of whole words
+      status = host_launch(softmax_kernel_c1273_window, {host_ceil_div(R, 2), 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 2553) {
+      // rows of up to 2553 elements that begin anywhere, by windows of whole words
       status = host_launch(softmax_kernel_c2553_window, {R, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 5113) {
+      // rows of up to 5113 elements that begin anywhere, by windows of whole words
       status = host_launch(softmax_kernel_c5113_window, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 10233) {
+      // rows of up to 10233 elements that begin anywhere, by windows of whole words
       status = host_launch(softmax_kernel_c10233_window, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 20473) {
+      // rows of up to 20473 elements that begin anywhere, by windows of whole words
       status = host_launch(softmax_kernel_c20473_window, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 40953) {
+      // rows of up to 40953 elements that begin anywhere, by windows of whole words
       status = host_launch(softmax_kernel_c40953_window, {R, 1024}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16)) {
+      // rows that are longer than a CTA holds, read more than once that begin anywhere, by windows
+      // of whole words
       status = host_launch(softmax_kernel_walk_window, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (C <= 256) {
-      status = host_launch(softmax_kernel_c256_any, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 256 elements, any addresses
+      status = host_launch(softmax_kernel_c256_any, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (C <= 1024) {
+      // rows of up to 1024 elements, any addresses
       status = host_launch(softmax_kernel_c1024_any, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (C <= 4096) {
+      // rows of up to 4096 elements, any addresses
       status = host_launch(softmax_kernel_c4096_any, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (C <= 16384) {
+      // rows of up to 16384 elements, any addresses
       status = host_launch(softmax_kernel_c16384_any, {R, 1024}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else {
+      // rows that are longer than a CTA holds, read more than once, any addresses
       status = host_launch(softmax_kernel_walk_any, {R, 512}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
     }
@@ -2408,9 +2438,11 @@ extern "C" cudaError_t online_softmax(const void* x, void* y, int R, int C, void
   if (status != cudaSuccess) return status;
   if (R > 0) {
     if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16)) {
+      // BC = 4096
       status = host_launch(online_softmax_kernel, {R, 128}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
     } else {
+      // BC = 4096: any addresses
       status = host_launch(online_softmax_kernel_any, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     }

@@ -850,6 +850,11 @@ __device__ __forceinline__ T combine_exponentials_by_lanes(const T* sums, const 
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// The smaller of two sizes.
 [[maybe_unused]] inline int64_t host_min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -1481,8 +1486,8 @@ __device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf1
       barrier_arrive_expect(shared.exchange[turn % 2], (kThreadsC / 32) * 8 + 4);
     }
     if (thread < 32) {
-      send_item<kCluster>(&shared.next_item[turn % 2], drawn
-          + static_cast<int>(gridDim.x / kCluster), shared.exchange[turn % 2]);
+      send_item<kCluster>(&shared.next_item[turn % 2],
+          drawn + static_cast<int>(gridDim.x / kCluster), shared.exchange[turn % 2]);
     }
     sync_warp();
     if (lane_id() < kCluster) {
@@ -1493,12 +1498,13 @@ __device__ __forceinline__ void softmax_body_5(const bf16_t* __restrict__ x, bf1
       send_to_rank(&shared.sum_e_partial[kThreadsC / 32 * (turn % 2) + thread / 32], lane_id(),
           sum_e, shared.exchange[turn % 2]);
     }
-    barrier_wait_cluster(shared.exchange[turn % 2],
-        turn / 2 % 2);  // max_row_partial is written before it is read
-    max_row = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_row_partial
-        + kThreadsC / 32 * (turn % 2));
-    sum_e = combine_exponentials_by_lanes<kThreadsC / 32>(shared.sum_e_partial + kThreadsC / 32
-        * (turn % 2), shared.max_row_partial + kThreadsC / 32 * (turn % 2), max_row);
+    // max_row_partial is written before it is read
+    barrier_wait_cluster(shared.exchange[turn % 2], turn / 2 % 2);
+    max_row = combine_partials_by_lanes<OpMax<float>,
+        kThreadsC / 32>(shared.max_row_partial + kThreadsC / 32 * (turn % 2));
+    sum_e = combine_exponentials_by_lanes<kThreadsC / 32>(shared.sum_e_partial
+        + kThreadsC / 32 * (turn % 2), shared.max_row_partial + kThreadsC / 32 * (turn % 2),
+        max_row);
     const int following = shared.next_item[turn % 2];
     bf16_t* const y_at = y + int64_t{C} * r;
     const Divisor by_sum_e = divisor(sum_e);
@@ -2797,8 +2803,8 @@ __device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
       barrier_arrive_expect(shared.exchange[turn % 2], (kThreadsC / 32) * 8 + 4);
     }
     if (thread < 32) {
-      send_item<kCluster>(&shared.next_item[turn % 2], drawn
-          + static_cast<int>(gridDim.x / kCluster), shared.exchange[turn % 2]);
+      send_item<kCluster>(&shared.next_item[turn % 2],
+          drawn + static_cast<int>(gridDim.x / kCluster), shared.exchange[turn % 2]);
     }
     sync_warp();
     if (lane_id() < kCluster) {
@@ -2809,12 +2815,13 @@ __device__ __forceinline__ void softmax_body_10(const bf16_t* __restrict__ x,
       send_to_rank(&shared.sum_e_partial[kThreadsC / 32 * (turn % 2) + thread / 32], lane_id(),
           sum_e, shared.exchange[turn % 2]);
     }
-    barrier_wait_cluster(shared.exchange[turn % 2],
-        turn / 2 % 2);  // max_row_partial is written before it is read
-    max_row = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.max_row_partial
-        + kThreadsC / 32 * (turn % 2));
-    sum_e = combine_exponentials_by_lanes<kThreadsC / 32>(shared.sum_e_partial + kThreadsC / 32
-        * (turn % 2), shared.max_row_partial + kThreadsC / 32 * (turn % 2), max_row);
+    // max_row_partial is written before it is read
+    barrier_wait_cluster(shared.exchange[turn % 2], turn / 2 % 2);
+    max_row = combine_partials_by_lanes<OpMax<float>,
+        kThreadsC / 32>(shared.max_row_partial + kThreadsC / 32 * (turn % 2));
+    sum_e = combine_exponentials_by_lanes<kThreadsC / 32>(shared.sum_e_partial
+        + kThreadsC / 32 * (turn % 2), shared.max_row_partial + kThreadsC / 32 * (turn % 2),
+        max_row);
     const int following = shared.next_item[turn % 2];
     bf16_t* const y_at = y + int64_t{C} * r;
     const Divisor by_sum_e = divisor(sum_e);
@@ -3251,147 +3258,257 @@ __device__ __forceinline__ void softmax_cleared_body(int* __restrict__ item_coun
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 16))
 softmax_kernel_c256(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body</*kStepsC=*/2, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16, /*kInstances=*/8>(x,
       y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 16))
 softmax_kernel_c512(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body</*kStepsC=*/2, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/4>(x,
       y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 24))
 softmax_kernel_c1024(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body</*kStepsC=*/4, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32, /*kInstances=*/2>(x,
       y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 24))
 softmax_kernel_c2048(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_2</*kStepsC=*/4, /*kThreadsC=*/64>(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 12))
 softmax_kernel_c4096(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_2</*kStepsC=*/4, /*kThreadsC=*/128>(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c8192(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_2</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 softmax_kernel_c16384(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_2</*kStepsC=*/8, /*kThreadsC=*/256>(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_c32768(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_3(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c65536(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_4(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(4, 1, 1)
+#endif
 __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C,
     int* __restrict__ item_counter) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_5(x, y, R, C, item_counter);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 softmax_kernel_c377_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_6</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
       /*kInstances=*/8>(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 softmax_kernel_c761_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_6</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/4>(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 20))
 softmax_kernel_c1273_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_6</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
       /*kInstances=*/2>(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 20))
 softmax_kernel_c2553_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_7</*kThreadsC=*/64>(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 10))
 softmax_kernel_c5113_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_7</*kThreadsC=*/128>(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 5))
 softmax_kernel_c10233_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_7</*kThreadsC=*/256>(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_c20473_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_8(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c40953_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_9(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(4, 1, 1)
+#endif
 __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_c81913_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C,
     int* __restrict__ item_counter) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_10</*kThreadsC=*/2048, /*kCluster=*/4>(x, y, R, C, item_counter);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 __cluster_dims__(8, 1, 1)
+#endif
 __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_window(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C,
     int* __restrict__ item_counter) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_10</*kThreadsC=*/4096, /*kCluster=*/8>(x, y, R, C, item_counter);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c256_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_11(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 softmax_kernel_c1024_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_12</*kStepsC=*/8, /*kThreadsC=*/128>(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 softmax_kernel_c4096_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_12</*kStepsC=*/16, /*kThreadsC=*/256>(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 softmax_kernel_c16384_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_13(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 softmax_kernel_walk_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_body_14(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(32, resident_ctas(32, 1))
 softmax_kernel_cleared(int* __restrict__ item_counter) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   softmax_cleared_body(item_counter);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 // kernel end
@@ -3405,8 +3522,8 @@ extern "C" const char* softmax_error() { return softmax_sentence.text; }
 
 /// Bytes of workspace that a call needs.
 extern "C" size_t softmax_workspace_bytes(int /*R*/, int C) {
-  return static_cast<size_t>(host_max_of((host_min_of(1, host_max_of(0, int64_t{C} - 40953)) * 4
-      + 255) / 256 * 256, 0));
+  return static_cast<size_t>(host_max_of(host_ceil_div(host_min_of(1,
+      host_max_of(0, int64_t{C} - 40953)) * 4, 256) * 256, 0));
 }
 
 /// Checks the arguments, then launches on `stream`. Never allocates, synchronises or prints.
@@ -3425,8 +3542,8 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* works
   const host_Argument arguments[] = {
     {"x", x, int64_t{C} * R * 2, 2, false},
     {"y", y, int64_t{C} * R * 2, 2, true},
-    {"the workspace", workspace, (host_min_of(1, host_max_of(0, int64_t{C} - 40953)) * 4
-        + 255) / 256 * 256, 256, true},
+    {"the workspace", workspace, host_ceil_div(host_min_of(1, host_max_of(0, int64_t{C} - 40953))
+        * 4, 256) * 256, 256, true},
   };
   cudaError_t status = host_check_arguments(arguments, &softmax_sentence);
   if (status != cudaSuccess) return status;
@@ -3439,30 +3556,39 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* works
   }
   if (R > 0) {
     if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 256) {
-      status = host_launch(softmax_kernel_c256, {(int64_t{R} + 7) / 8, 128}, stream,
+      // rows of up to 256 elements
+      status = host_launch(softmax_kernel_c256, {host_ceil_div(R, 8), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 512) {
-      status = host_launch(softmax_kernel_c512, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 512 elements
+      status = host_launch(softmax_kernel_c512, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 1024) {
-      status = host_launch(softmax_kernel_c1024, {(int64_t{R} + 1) / 2, 64}, stream,
+      // rows of up to 1024 elements
+      status = host_launch(softmax_kernel_c1024, {host_ceil_div(R, 2), 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 2048) {
+      // rows of up to 2048 elements
       status = host_launch(softmax_kernel_c2048, {R, 64}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 4096) {
+      // rows of up to 4096 elements
       status = host_launch(softmax_kernel_c4096, {R, 128}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 8192) {
+      // rows of up to 8192 elements
       status = host_launch(softmax_kernel_c8192, {R, 128}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 16384) {
+      // rows of up to 16384 elements
       status = host_launch(softmax_kernel_c16384, {R, 256}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 32768) {
+      // rows of up to 32768 elements
       status = host_launch(softmax_kernel_c32768, {R, 512}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16) && C <= 65536) {
+      // rows of up to 65536 elements
       status = host_launch(softmax_kernel_c65536, {R, 1024}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16)) {
@@ -3474,30 +3600,39 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* works
       status = host_launch_early(softmax_kernel, {ctas, 512}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C, item_counter);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 377) {
-      status = host_launch(softmax_kernel_c377_window, {(int64_t{R} + 7) / 8, 128}, stream,
+      // rows of up to 377 elements that begin anywhere, by windows of whole words
+      status = host_launch(softmax_kernel_c377_window, {host_ceil_div(R, 8), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 761) {
-      status = host_launch(softmax_kernel_c761_window, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 761 elements that begin anywhere, by windows of whole words
+      status = host_launch(softmax_kernel_c761_window, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 1273) {
-      status = host_launch(softmax_kernel_c1273_window, {(int64_t{R} + 1) / 2, 64}, stream,
+      // rows of up to 1273 elements that begin anywhere, by windows of whole words
+      status = host_launch(softmax_kernel_c1273_window, {host_ceil_div(R, 2), 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 2553) {
+      // rows of up to 2553 elements that begin anywhere, by windows of whole words
       status = host_launch(softmax_kernel_c2553_window, {R, 64}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 5113) {
+      // rows of up to 5113 elements that begin anywhere, by windows of whole words
       status = host_launch(softmax_kernel_c5113_window, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 10233) {
+      // rows of up to 10233 elements that begin anywhere, by windows of whole words
       status = host_launch(softmax_kernel_c10233_window, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 20473) {
+      // rows of up to 20473 elements that begin anywhere, by windows of whole words
       status = host_launch(softmax_kernel_c20473_window, {R, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 40953) {
+      // rows of up to 40953 elements that begin anywhere, by windows of whole words
       status = host_launch(softmax_kernel_c40953_window, {R, 1024}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 81913) {
+      // rows of up to 81913 elements that begin anywhere, by windows of whole words
       int64_t ctas = int64_t{R} * 4;
       status = host_limit_to_resident(&ctas, 2, 4);
       if (status != cudaSuccess) return status;
@@ -3506,6 +3641,7 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* works
       status = host_launch_early(softmax_kernel_c81913_window, {ctas, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C, item_counter);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16)) {
+      // that begin anywhere, by windows of whole words
       int64_t ctas = int64_t{R} * 8;
       status = host_limit_to_resident(&ctas, 2, 8);
       if (status != cudaSuccess) return status;
@@ -3514,18 +3650,23 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* works
       status = host_launch_early(softmax_kernel_window, {ctas, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C, item_counter);
     } else if (C <= 256) {
-      status = host_launch(softmax_kernel_c256_any, {(int64_t{R} + 3) / 4, 128}, stream,
+      // rows of up to 256 elements, any addresses
+      status = host_launch(softmax_kernel_c256_any, {host_ceil_div(R, 4), 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (C <= 1024) {
+      // rows of up to 1024 elements, any addresses
       status = host_launch(softmax_kernel_c1024_any, {R, 128}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (C <= 4096) {
+      // rows of up to 4096 elements, any addresses
       status = host_launch(softmax_kernel_c4096_any, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else if (C <= 16384) {
+      // rows of up to 16384 elements, any addresses
       status = host_launch(softmax_kernel_c16384_any, {R, 1024}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     } else {
+      // rows that are longer than a CTA holds, read more than once, any addresses
       status = host_launch(softmax_kernel_walk_any, {R, 512}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
     }
@@ -3765,12 +3906,20 @@ __device__ __forceinline__ void online_softmax_body_2(const bf16_t* __restrict__
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 online_softmax_kernel(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   online_softmax_body(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
 online_softmax_kernel_any(const bf16_t* __restrict__ x, bf16_t* __restrict__ y, int R, int C) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   online_softmax_body_2(x, y, R, C);
+#else
+  __trap();  // this was compiled for another architecture than its code is for
+#endif
 }
 
 // kernel end
@@ -3805,9 +3954,11 @@ extern "C" cudaError_t online_softmax(const void* x, void* y, int R, int C, void
   if (status != cudaSuccess) return status;
   if (R > 0) {
     if (host_is_aligned(x, 16) && C % 8 == 0 && host_is_aligned(y, 16)) {
+      // BC = 4096
       status = host_launch(online_softmax_kernel, {R, 128}, stream, static_cast<const bf16_t*>(x),
           static_cast<bf16_t*>(y), R, C);
     } else {
+      // BC = 4096: any addresses
       status = host_launch(online_softmax_kernel_any, {R, 256}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C);
     }

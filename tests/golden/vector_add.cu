@@ -207,6 +207,11 @@ constexpr int resident_ctas(int threads, int wanted) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+/// a / b rounded up, for a from 0 and b from 1 on.
+[[maybe_unused]] constexpr int64_t host_ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b != 0 ? 1 : 0);
+}
+
 /// A number that a sentence mentions.
 struct host_Number {
   const char* name;
@@ -445,13 +450,15 @@ extern "C" cudaError_t vector_add(const float* a, const float* b, float* c, int 
   };
   cudaError_t status = host_check_arguments(arguments, &vector_add_sentence);
   if (status != cudaSuccess) return status;
-  if ((int64_t{N} + 1023) / 1024 > 0) {
+  if (host_ceil_div(N, 1024) > 0) {
     if (host_is_aligned(a, 16) && host_is_aligned(b, 16) && host_is_aligned(c, 16)) {
-      status = host_launch(vector_add_kernel, {((int64_t{N} + 1023) / 1024 + 1) / 2, 128}, stream,
-          a, b, c, N);
+      // BN = 1024
+      status = host_launch(vector_add_kernel, {host_ceil_div(host_ceil_div(N, 1024), 2), 128},
+          stream, a, b, c, N);
     } else {
-      status = host_launch(vector_add_kernel_any, {(int64_t{N} + 1023) / 1024, 256}, stream, a, b,
-          c, N);
+      // BN = 1024: any addresses
+      status = host_launch(vector_add_kernel_any, {host_ceil_div(N, 1024), 256}, stream, a, b, c,
+          N);
     }
   }
   return status;

@@ -33,6 +33,10 @@ def test_bounds_are_read_off() -> None:
     assert known.upper_bound(Sym.of(N) * 2 + 1) == 201
     assert known.upper_bound(Sym.of(K)) is None
     assert known.upper_bound(sym_min([Sym.of(K), Sym.of(N)])) == 100
+    together = Sym.of(K) // 32 * Sym.of(Var("M", "dim"))
+    assert known.upper_bound(together) is None
+    known.learn(Sym.of(4097) - together)
+    assert known.upper_bound(together) == known.upper_bound(together - 8) + 8 == 4096
 
 
 def test_divisibility() -> None:

@@ -57,6 +57,25 @@ def test_given_tiles_are_not_changed(tmp_path: Path) -> None:
     assert {d.code for d in caught.value.diagnostics} <= {"E0601", "E0603"}
 
 
+@pytest.mark.parametrize("given", [{"BM": "64"}, {"BM": "64", "BN": "32"}], ids=["one", "both"])
+def test_tiles_for_warpgroups_have_smaller_ones_beside_them(
+    tmp_path: Path, given: dict[str, str]
+) -> None:
+    """What is given suits warpgroups, and what is for any address has no room for it."""
+    first, *others = compiled(tmp_path, WIDE, "sm_90a", **given).kernels[0].lowered["sm_90a"]
+    assert dict(first.constants).items() >= {name: int(n) for name, n in given.items()}.items()
+    assert first.threads > 128 and others
+    assert all(dict(one.constants)["BM"] < 64 for one in others)
+
+
+def test_what_fits_nowhere_says_why_for_both_forms(tmp_path: Path) -> None:
+    with pytest.raises(TileError) as caught:
+        compiled(tmp_path, WIDE, "sm_90a", BM="128", BN="32")
+    (refused,) = caught.value.diagnostics
+    assert refused.code == "E0601"
+    assert "warpgroups of sm_90a, which have more room, do not take them" in refused.notes[-1]
+
+
 COLUMNS = """kernel k[D = 128, BM = auto, BN = auto](q: bf16[S, D], k: bf16[N, D], v: bf16[N, D]) -> (o: bf16[S, D], seen: f32[N]):
     for i in parallel(S by BM):
         top = full(f32, -inf, i)

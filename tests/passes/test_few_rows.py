@@ -53,8 +53,11 @@ def test_what_keeps_the_tables_tiles(tmp_path: Path) -> None:
     assert tiles(AUTO, tmp_path) == [128, 256, 64]
     assert tiles(BOUNDED, tmp_path, BM=64) == [64, 64, 128]
     # what the form with warpgroups does not take
+    gathered = BOUNDED.replace("a[i, k] @", "a.at[i[:, None], k[None, :]] @")
+    assert tiles(gathered, tmp_path) == [128, 128, 64]
+    # a copy of an operand that is read once does not pay
     computed = BOUNDED.replace("a[i, k] @", "(a[i, k] * 2.0) @")
-    assert tiles(computed, tmp_path) == [128, 128, 64]
+    assert tiles(computed, tmp_path) == [128, 256, 64]
 
 
 @pytest.mark.parametrize(

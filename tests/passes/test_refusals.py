@@ -61,6 +61,40 @@ def test_the_code_names_the_construct(code: str, tmp_path: Path) -> None:
     assert codes(tmp_path, CASES[code]) == [code]
 
 
+CROSSED = """kernel k(x: f32[64, 64]) -> y: f32[64, 64]:
+    for _ in parallel(1):
+        i = span(0, 64)
+        t = where(i[:, None] > i[None, :], x[:, :], 0.0)
+        columns = sum(t, axis=0)
+        y[:, :] = t * columns[:, None]
+"""
+
+
+def test_the_place_is_where_the_axes_meet(tmp_path: Path) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(CROSSED, encoding="utf-8")
+    with pytest.raises(TileError) as refused:
+        compile_file(str(path), archs=("sm_80",))
+    (diagnostic,) = refused.value.diagnostics
+    assert diagnostic.code == "E0511" and diagnostic.span is not None
+    assert diagnostic.span.line == 6
+
+
+def test_a_product_of_the_library_is_refused_at_the_call(tmp_path: Path) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(
+        "import std.softmax\nkernel k(s: f32[64, 64], v: f32[64, 64]) -> o: f32[64, 64]:\n    for i in parallel(1):\n"
+        "        state = softmax.begin(64, 64)\n        state = softmax.step(state, s[:, :], v[:, :])\n"
+        "        o[:, :] = softmax.end(state)\n"
+    )
+    with pytest.raises(TileError) as caught:
+        compile_file(str(path), archs=("sm_90",))
+    (found,) = caught.value.diagnostics
+    assert found.code == "E0514" and found.span is not None
+    assert found.span.text == "softmax.step(state, s[:, :], v[:, :])"
+    assert found.helps == ("convert the arguments of the call with `.to(bf16)`",)
+
+
 def test_what_an_older_target_lacks(tmp_path: Path) -> None:
     text = PRODUCT.format(a="bf16", b="bf16", setting="")
     assert codes(tmp_path, text, "sm_75") == ["E0514"]
@@ -84,7 +118,7 @@ def test_pairs_of_a_value_and_a_coordinate_count_as_wide_as_they_are(tmp_path: P
     assert most > 48 * 1024 and max(kernels, key=lambda k: k.shared_bytes).dynamic
     with pytest.raises(TileError) as refused:
         compile_file(str(path), archs=("sm_86",))
-    (diagnostic,) = refused.value.diagnostics
+    (diagnostic,) = [d for d in refused.value.diagnostics if d.level == "error"]
     assert diagnostic.code == "E0603"
     assert f"needs {most} bytes of shared memory" in diagnostic.message
     assert any("argmax" in note for note in diagnostic.notes)

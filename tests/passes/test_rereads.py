@@ -56,3 +56,14 @@ def test_rounds_of_a_loop_count(tmp_path: Path) -> None:
     text = ONCE.replace("y[r] = sum(x[r, :])", rounds)
     (warning,) = warnings(tmp_path, text)
     assert "read 7 times" in warning.message
+
+
+def test_a_tile_proposes_a_smaller_one(tmp_path: Path) -> None:
+    text = """kernel k(x: f32[R, C]) -> y: f32[R, C]:
+    for i, j in parallel(R by 4096, C by 4096):
+        t = x[i, j]
+        y[i, j] = t / sum(t)
+"""
+    (warning,) = warnings(tmp_path, text)
+    assert warning.notes == ("a tile has 4096 elements along that axis",)
+    assert warning.helps == ("a smaller tile keeps them in registers",)

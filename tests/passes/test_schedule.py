@@ -87,9 +87,10 @@ ROTATED = {
         acc = zeros(f32, i, 32)
         more = zeros(f32, i, 32)
         for j in range(T by 16):
-            p = tanh((q[i, :] @ k[j, :].T) * scale).to(bf16)
+            kj = k[j, :]
+            p = tanh((q[i, :] @ kj.T) * scale).to(bf16)
             acc = acc + p @ v[j, :]
-            more = more * 0.5 + p @ k[j, :]
+            more = more * 0.5 + p @ kj
         o[i, :] = acc
         z[i, :] = more
 """,

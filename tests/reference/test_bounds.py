@@ -385,6 +385,18 @@ def test_the_usual_way_to_settle_gives_the_same_bits(
     assert usual > 0 or scale != 1.0
 
 
+def test_sums_of_integers_that_a_rounding_may_change() -> None:
+    types = (DTYPES["i8"], DTYPES["i8"], I32)
+    a, b = np.array([[2, -3], [4, 5]], np.int8), np.array([[7, 1], [-2, 6]], np.int8)
+    sure = Tile(b, (None, None))
+    unsure = Tile(a, (None, None), np.array([[1.0, 0.0], [0.0, 0.0]]))
+    assert FAST.dot(Tile(a, (None, None)), sure, types, None, "").error is None
+    left = FAST.dot(unsure, sure, types, None, "")
+    assert left.data.tolist() == (a.astype(int) @ b).tolist()
+    assert bound(left).tolist() == [[7, 1], [0, 0]]
+    assert bound(FAST.dot(sure, unsure, types, left, "")).tolist() == [[14, 1], [2, 0]]
+
+
 def test_the_usual_way_is_that_of_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(4)
     arithmetic = BoundedArithmetic()

@@ -27,6 +27,18 @@ def test_floats_are_standard_normal() -> None:
     assert a.dtype == np.float32 and abs(a.mean()) < 0.05 and abs(a.std() - 1) < 0.05
 
 
+def test_large_inputs_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fits one part is the same whatever else is drawn; the parts differ."""
+    whole = make_inputs(gemm(), {"M": 9, "N": 8, "K": 7}, seed=4)["a"].ravel()
+    monkeypatch.setattr("tilec.reference.inputs.PART", 20)
+    first, again = (
+        make_inputs(gemm(), {"M": 9, "N": 8, "K": 7}, seed=4)["a"].ravel() for _ in range(2)
+    )
+    assert (first == again).all() and (first[:20] == whole[:20]).all()
+    assert len({part.tobytes() for part in (first[:20], first[20:40], first[40:60])}) == 3
+    assert abs(first[20:].astype(np.float32).mean()) < 1
+
+
 def test_indices_of_a_gather_mostly_exist() -> None:
     case = sample("matrix_vector_and_groups.tile", "moe_swiglu")
     inputs = make_inputs(case.program, case.sizes | {"ROWS": 2000})
@@ -61,9 +73,9 @@ def test_lengths_lie_within_the_dimension_that_they_bound() -> None:
 
 def test_other_types() -> None:
     text = """
-kernel k(f: f8e4m3[N], b: bool[N], i: i8[N], u: u4[N], d: f64[N], p: f32[N] strides (3)) -> y: f32[N]:
+kernel k(f: f8e4m3[N], b: bool[N], i: i8[N], u: u4[N], d: f64[N], p: f32[N] strides (3), c: u4[N], t: f32[20]) -> y: f32[N]:
     for n in parallel(N by 4):
-        y[n] = p[n]
+        y[n] = p[n] + t[c[n].to(i32)]
 """
     case = written(text, "k")
     inputs = make_inputs(case.program, {"N": 64})
@@ -73,6 +85,8 @@ kernel k(f: f8e4m3[N], b: bool[N], i: i8[N], u: u4[N], d: f64[N], p: f32[N] stri
         inputs["u"].shape == (32,)
         and unpack(inputs["u"], (64,), case.program.tensor("u").dtype).max() < 16
     )
+    codes = unpack(inputs["c"], (64,), case.program.tensor("c").dtype)
+    assert inputs["c"].shape == (32,) and codes.max() == 15
     assert np.isfinite(inputs["f"].astype(np.float32)).all()
     assert inputs["d"].dtype == np.float64
     assert inputs["p"].shape == (63 * 3 + 1,)

@@ -13,7 +13,15 @@ from tilec.reference import check
 from tilec.reference.inputs import make_inputs
 from tilec.runtime.arguments import bind_sizes, plan_without_launches
 from tilec.runtime.clauses import find_kernel
-from tilec.runtime.verify import Case, Finding, Tolerance, interpreter_bounds, verify
+from tilec.runtime.verify import (
+    Case,
+    Finding,
+    Tolerance,
+    check_ahead,
+    interpreter_bounds,
+    verify,
+)
+from tilec.source.diagnostics import TileError
 
 TEXT = """kernel k(x: f32[R, C]) -> y: f32[R, C]:
     for r in parallel(R):
@@ -24,9 +32,9 @@ TEXT = """kernel k(x: f32[R, C]) -> y: f32[R, C]:
 """
 
 
-def case(folder: Path, rows: int, columns: int) -> Case:
+def case(folder: Path, rows: int, columns: int, text: str = TEXT) -> Case:
     path = folder / "k.tile"
-    path.write_text(TEXT, encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     files, (found,), _ = analyse_file(str(path))
     program = found.program
     sizes = bind_sizes(plan_without_launches(program), {}, {"R": rows, "C": columns}, {})
@@ -71,3 +79,19 @@ def test_memory_of_a_check_does_not_grow_with_the_output(
     assert found.comparison.agrees and found.comparison.elements == result.size
     # 16 MB of output: one whole array in float64 alone would be 32 MB
     assert peak < 12e6
+
+
+def test_a_check_may_be_evaluated_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = case(tmp_path, 37, 1003)
+    ahead = check_ahead(one)
+    assert ahead.checked is not None
+    assert finding(ahead, (29, 17)) == finding(one, (29, 17))
+    monkeypatch.setattr("tilec.runtime.verify.MOST_CHECKED", 37 * 1003 - 1)
+    assert check_ahead(one).checked is None
+
+
+def test_what_a_check_cannot_say_is_said_when_it_is_needed(tmp_path: Path) -> None:
+    ahead = check_ahead(case(tmp_path, 37, 1003, TEXT.replace("x * 2.0 + 1.0\n", "x[:, 0:3]\n")))
+    assert ahead.checked is None
+    with pytest.raises(TileError):
+        finding(ahead, (0, 0))

@@ -14,8 +14,10 @@ from tilec.analysis.entities import (
     as_sym,
     describe,
 )
+from tilec.analysis.index_values import is_coordinate
 from tilec.analysis.presence import meet, simplify, span_presence
 from tilec.analysis.typing_rules import broadcast_axes
+from tilec.ir.dtypes import BOOL
 from tilec.ir.symbolic import Sym
 from tilec.ir.tile_ir import (
     Access,
@@ -52,7 +54,8 @@ def index_tensor(
     """`t[…]` or `t.at[…]`; None after a message."""
     if len(terms) != len(tensor.dims):
         dims = ", ".join(map(str, tensor.dims))
-        missing = ", ".join(["…"] * len(terms) + [":"] * (len(tensor.dims) - len(terms)))
+        given = [span.text for span in spans]
+        missing = ", ".join([*given, *[":"] * (len(tensor.dims) - len(terms))])
         cx.error(
             "E0302",
             f"`{tensor.name}` is [{dims}] but is indexed with {len(terms)}",
@@ -142,7 +145,9 @@ def _outer_term(
                 return None
             axis = value.type.axes[0]
             cx.index_tiles[value.id] = value
-            presence = simplify((*axis.presence, InRange(value.id, size)), axis.extent, cx.facts)
+            presence = axis.presence
+            if not is_coordinate(value, size, cx.blocks, cx.facts):
+                presence = simplify((*presence, InRange(value.id, size)), axis.extent, cx.facts)
             return AtTile(value), Axis(axis.extent, axis.capacity, presence)
         case _:
             index = as_sym(term)
@@ -188,7 +193,9 @@ def _is_index(cx: Context, term: Term) -> bool:
     cx.error(
         "E0314",
         f"{shown} is no index",
-        help="an index is a span, an integer scalar, an integer tile or `:`; convert with `.to(i32)`",
+        help="choose elements with `where(c, a, b)`; an index is a span, an integer or `:`"
+        if isinstance(term, Tile) and term.type.dtype == BOOL
+        else "an index is a span, an integer scalar, an integer tile or `:`; convert with `.to(i32)`",
     )
     return False
 
@@ -223,7 +230,8 @@ def _pointwise(
                     resolved.append(AtTile(value))
                     types.append(value.type)
                     cx.index_tiles[value.id] = value
-                    constraints.append(InRange(value.id, size))
+                    if not is_coordinate(value, size, cx.blocks, cx.facts):
+                        constraints.append(InRange(value.id, size))
                 case _:
                     index = as_sym(term)
                     if index is None:
@@ -250,7 +258,7 @@ def load(cx: Context, tensor: TensorRef, resolved: Resolved) -> Entity:
         return cx.error(
             "E0211",
             f"the output `{tensor.name}` is read",
-            help=f"keep the value in a name, or declare `inout {tensor.name}: …` among the parameters",
+            help=f"keep the value in a name, store it to a `temp` too for a later nest, or declare `inout {tensor.name}: …` among the parameters",
         )
     if not resolved.axes and role == "input" and tensor.dtype.is_integer:
         for block in cx.blocks:

@@ -11,6 +11,7 @@ from tilec.analysis.entities import POISON, Integer, Known, Poison, TypeOf
 from tilec.analysis.expressions import evaluate
 from tilec.analysis.loops import check_target, evaluate_range, poisoned_body
 from tilec.analysis.operators import truth
+from tilec.analysis.overlaps import repeated_stores
 from tilec.analysis.scopes import Scope
 from tilec.analysis.statements import bind_name, execute, inline
 from tilec.analysis.untaken import bound_names, check_names
@@ -211,4 +212,20 @@ def _nest(cx: Context, statement: ast.For, nests: list[Nest]) -> None:
     cx.scope.leave("loop")
     cx.scope.frames = frames
     if ok:
-        nests.append(Nest(tuple(grid), Block(tuple(ops)), statement.span))
+        nest = Nest(tuple(grid), Block(tuple(ops)), statement.span)
+        nests.append(nest)
+        if not cx.sink.errors:
+            _warn_of_overlaps(cx, nest)
+
+
+def _warn_of_overlaps(cx: Context, nest: Nest) -> None:
+    """W0202 for stores of which nobody says whose is kept."""
+    for store, axes in repeated_stores(nest, cx.facts):
+        names, tensor = " and ".join(f"`{n}`" for n in axes), store.access.tensor
+        loops = f"loop over {names} inside the instance, `for {axes[0]} in range(…)`"
+        cx.sink.warning(
+            "W0202",
+            f"instances of different {names} store to the same elements of `{tensor}`",
+            store.span,
+            help=f"{loops}, or combine with `atomic_add({tensor}[…], e)`",
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
+from tilec.analysis.foreign import INSTEAD, unknown_name
 from tilec.analysis.functions import FUNCTIONS
 from tilec.analysis.scopes import closest
 from tilec.ir.dtypes import DTYPES
@@ -175,12 +176,11 @@ class _Checker:
     def _name(self, node: ast.Name, name: str, names: set[str]) -> None:
         if name in names or name in self.scope or name in DTYPES or name in ("inf", "nan"):
             return
-        near = closest(name, [*sorted(names), *self.scope, *DTYPES])
         self.error(
             "E0201",
             f"the name `{name}` is not known here",
             node,
-            f"did you mean `{near}`?" if near else "bind it before it is used",
+            unknown_name(name, [*sorted(names), *self.scope, *DTYPES]),
         )
 
     def _function(self, function: ast.Expr, names: set[str]) -> None:
@@ -202,9 +202,12 @@ class _Checker:
                         "E0201",
                         f"the function `{name}` is not known in `check`",
                         function,
-                        f"did you mean `{near}`?"
-                        if near and near != name
-                        else "a check calls fns and functions of whole arrays",
+                        INSTEAD.get(name)
+                        or (
+                            f"did you mean `{near}`?"
+                            if near and near != name
+                            else "a check calls fns and functions of whole arrays"
+                        ),
                     )
             case ast.Attribute(ast.Name(module), name):
                 space = self.scope.get(module)

@@ -90,6 +90,8 @@ class Context:
     """tiles that select elements, by id"""
     divides: list[tuple[Sym, Sym]] = field(default_factory=list)
     """(a, b): a `require` says that b divides a"""
+    quotients: dict[Sym, Sym] = field(default_factory=dict)
+    """by the extent of a span, what it was divided by though nothing says that the extent divides that"""
     inlined: int = 0
 
     # ---- messages
@@ -107,9 +109,7 @@ class Context:
     ) -> Poison:
         """Report and give the value that silences everything that depends on it. A mistake in a `fn` is reported once,
         with the first call that shows it."""
-        place = self.span if span is None else span
-        if self.call_spans and not secondary:
-            secondary = (Label(self.call_spans[0], "expanded here"),)
+        place = self.span if span is None else self.called(span)
         notes, helps = (note,) if note else (), (help,) if help else ()
         self.report([Diagnostic(code, message, place, label, secondary, notes, helps)])
         return POISON
@@ -156,11 +156,15 @@ class Context:
         """Make `span` the place of ops and messages; a node without a place leaves it as it is."""
         before = self.span
         if span is not NOWHERE:
-            self.span = span
+            self.span = self.called(span)
         try:
             yield
         finally:
             self.span = before
+
+    def called(self, span: Span) -> Span:
+        """A place with the call that is being expanded."""
+        return replace(span, called=self.call_spans[0]) if self.call_spans else span
 
     def name_value(self, entity: Entity, name: str) -> Entity:
         """Give a value that the last op has just made the name that it is bound to."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal, cast
 
+from tilec.analysis import foreign
 from tilec.analysis.access import index_tensor, load
 from tilec.analysis.context import Context
 from tilec.analysis.entities import (
@@ -89,6 +90,12 @@ def evaluate(cx: Context, expr: ast.Expr) -> Entity:
                 return _conditional(cx, expr)
             case ast.Call():
                 return _call(cx, expr)
+            case ast.Attribute(ast.Name(module), name) if foreign_module(cx, module):
+                return cx.error(
+                    "E0201",
+                    f"the name `{module}` is not known here",
+                    help=foreign.of_module(name, FUNCTIONS, (*DTYPES, *SPECIAL)),
+                )
             case ast.Attribute(value, name):
                 return attribute(cx, evaluate(cx, value), name)
             case ast.Index():
@@ -124,12 +131,15 @@ def look_up(cx: Context, name: str) -> Entity:
             help=f"bind `{name}` before the {reason}, so that the {reason} changes it",
         )
     names = [*cx.scope.visible(), *cx.files.scope(cx.scope.home), *DTYPES, *FUNCTIONS, *SPECIAL]
-    near = closest(name, names)
     return cx.error(
-        "E0201",
-        f"the name `{name}` is not known here",
-        help=f"did you mean `{near}`?" if near else "bind it before it is used",
+        "E0201", f"the name `{name}` is not known here", help=foreign.unknown_name(name, names)
     )
+
+
+def foreign_module(cx: Context, name: str) -> bool:
+    """Whether a name stands for a module of Python: nothing here binds it."""
+    unbound = cx.scope.find(name) is None and name not in cx.files.scope(cx.scope.home)
+    return unbound and name in foreign.MODULES
 
 
 def declared(cx: Context, item: ast.Fn | ast.Const | ast.Kernel, module: ast.Module) -> Entity:
@@ -322,11 +332,14 @@ def attribute(cx: Context, owner: Entity, name: str) -> Entity:
             return transpose(cx, owner)
     if name in METHODS and isinstance(owner, (Tile, Known, Integer, SpanTile)):
         return MethodRef(owner, name)
-    return cx.error("E0209", f"{describe(owner)} has no `{name}`", help=_attributes(owner))
+    return cx.error("E0209", f"{describe(owner)} has no `{name}`", help=_attributes(owner, name))
 
 
-def _attributes(owner: Entity) -> str:
+def _attributes(owner: Entity, name: str) -> str:
+    """The help where `owner` has no `name`."""
     match owner:
+        case Tile() | SpanTile() if instead := foreign.of_tile(name, FUNCTIONS):
+            return instead
         case TensorRef():
             return "a tensor has `dtype`, `shape`, `at` and `view`; index it to get a tile"
         case SpanTile():

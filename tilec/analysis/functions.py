@@ -102,9 +102,7 @@ def call_builtin(cx: Context, name: str, arguments: list[Entity], keywords: Keyw
             return cx.error(
                 "E0208",
                 f"`{name}` has no keyword `{keyword}`",
-                help=f"its keywords are {', '.join(allowed)}"
-                if allowed
-                else "it takes no keywords",
+                help=_instead_of_keyword(keyword, allowed),
             )
     low, high = _COUNTS[name]
     if not low <= len(arguments) <= high:
@@ -115,6 +113,20 @@ def call_builtin(cx: Context, name: str, arguments: list[Entity], keywords: Keyw
     if name in REDUCTIONS or (name in ("min", "max") and len(arguments) == 1):
         return reduce_builtin(cx, name, arguments, keywords)
     return _TABLE[name](cx, arguments, keywords)
+
+
+def _instead_of_keyword(keyword: str, allowed: tuple[str, ...]) -> str:
+    """The help for a keyword that a function has not."""
+    if "axis" in allowed and keyword in ("dim", "axes"):
+        return "the axis is named `axis = n`"
+    if "axis" in allowed and keyword in ("keepdims", "keepdim"):
+        return "keep the axis with an index: `sum(x, axis = 1)[:, None]`"
+    if keyword == "dtype":
+        return "convert the argument: `sum(x.to(f32))`"
+    known = ", ".join(f"`{k}`" for k in allowed)
+    if not known:
+        return "it takes no keywords"
+    return f"its keyword is {known}" if len(allowed) == 1 else f"its keywords are {known}"
 
 
 def _unary(cx: Context, name: ElementwiseName, operand: Entity) -> Entity:

@@ -34,6 +34,7 @@ from tilec.ir.tile_ir import (
     Reshape,
     Slice,
     TileType,
+    Value,
     View,
 )
 from tilec.syntax import ast
@@ -151,6 +152,7 @@ def _reshape(cx: Context, owner: Entity, arguments: list[Entity]) -> Entity:
         return cx.error(
             "E0317",
             f"`.reshape` of [{', '.join(map(str, old))}] to [{', '.join(map(str, extents))}] changes the number of elements",
+            help="write every extent; their product is the tile's number of elements",
         )
     axes: list[Axis] = []
     kept = _kept_axes(old, extents)
@@ -228,6 +230,18 @@ def transpose(cx: Context, owner: Tile) -> Entity:
     return Tile(cx.emit(Rearrange(arg=owner.value, axes=order), type_), owner.weak)
 
 
+def _quotient(cx: Context, value: Value) -> str:
+    """A note on an axis of a span that was divided and has stayed an axis, "" where there is none."""
+    for axis in value.type.axes:
+        by = cx.quotients.get(axis.extent)
+        if by is not None:
+            return (
+                f"a span of {axis.extent} divided by {by} is a number for each coordinate here; "
+                f"`require {by} % {axis.extent} == 0` makes it one number"
+            )
+    return ""
+
+
 def index_value(
     cx: Context, owner: Tile | SpanTile, terms: list[Entity | ast.Slice | ast.NewAxis]
 ) -> Entity:
@@ -239,6 +253,7 @@ def index_value(
         return cx.error(
             "E0302",
             f"{describe(owner)} has {value.type.rank} axes but is indexed with {len(given)}",
+            note=_quotient(cx, value) if len(given) < value.type.rank else "",
             help="write `:` for each axis and `None` for each new one",
         )
     starts: list[int] = []

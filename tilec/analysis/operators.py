@@ -165,7 +165,10 @@ def _span_arithmetic(cx: Context, op: str, left: Entity, right: Entity) -> Entit
         return None
     if op in ("+", "-"):
         return shift(left, by if op == "+" else -by)
-    if op not in ("//", "%") or not _extent_divides(cx, left, by):
+    if op not in ("//", "%"):
+        return None
+    if not _extent_divides(cx, left, by):
+        cx.quotients[left.extent] = by
         return None
     quotient = left.start // by
     if op == "//":
@@ -277,11 +280,10 @@ def dot_operands(cx: Context, left: Entity, right: Entity) -> tuple[Value, Value
         if value is None:
             return None
         if value.type.rank < 2:
-            example = "x[None, :] @ b" if side == "left" else "a @ x[:, None]"
             cx.error(
                 "E0306",
                 f"the {side} operand of `@` must have at least two axes, not {describe(operand)}",
-                help=f"give it one with `{example}`, or write `sum(a * x[None, :], axis=1)`",
+                help=_instead_of_product(left, right, side),
             )
             return None
         for axis in value.type.axes:
@@ -310,6 +312,28 @@ def dot_operands(cx: Context, left: Entity, right: Entity) -> tuple[Value, Value
     return cx.cast(a, dtype), cx.cast(b, dtype)
 
 
+def _rank(operand: Entity) -> int:
+    """How many axes a factor has."""
+    match operand:
+        case Tile(value):
+            return value.type.rank
+        case SpanTile():
+            return 1
+        case _:
+            return 0
+
+
+def _instead_of_product(left: Entity, right: Entity, side: str) -> str:
+    """The help where the operand of that side has fewer than two axes."""
+    ranks = [_rank(left), _rank(right)]
+    if 0 in ranks:
+        return "numbers are multiplied by `*`"
+    if ranks == [1, 1]:
+        return "the product of two rows is `sum(a * b)`"
+    example = "x[None, :] @ b" if side == "left" else "a @ x[:, None]"
+    return f"give it one with `{example}`, or write `sum(a * x[None, :], axis=1)`"
+
+
 def product_dtype(cx: Context, left: DType, right: DType) -> DType | None:
     """The common dtype of the factors; None after a message."""
     byte_integers = left.is_integer and right.is_integer and left.bits <= 8 and right.bits <= 8
@@ -318,7 +342,9 @@ def product_dtype(cx: Context, left: DType, right: DType) -> DType | None:
         cx.error(
             "E0304",
             f"`@` of `{left}` and `{right}` has no common dtype",
-            help=f"convert one operand with `.to({left})` or `.to({right})`",
+            help=f"convert one operand with `.to({left})` or `.to({right})`"
+            if left.is_float == right.is_float
+            else f"convert the integer with `.to({right if right.is_float else left})`",
         )
         return None
     if not common.is_float and not byte_integers:

@@ -130,6 +130,7 @@ def bind_name(cx: Context, name: ast.Name, entity: Entity) -> None:
             secondary=(Label(binding.span, "declared here"),) if binding.span else (),
             help="choose another name",
         )
+        cx.scope.bind(name.id, POISON, binding.kind, binding.span)
         return
     if (isinstance(entity, TensorRef) and entity.at) or not isinstance(
         entity, (Known, Integer, Tile, SpanTile, TensorRef, TupleOf, Poison)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 
 from tilec.analysis.context import Context
+from tilec.analysis.foreign import unknown_name
 from tilec.analysis.functions import FUNCTIONS
-from tilec.analysis.scopes import closest
 from tilec.ir.dtypes import DTYPES
 from tilec.syntax import ast
 
@@ -24,12 +24,11 @@ def check_names(cx: Context, code: ast.Expr | Iterable[ast.Stmt]) -> None:
             continue
         if node.id in cx.scope.bound_somewhere or cx.scope.find(node.id) is not None:
             continue
-        near = closest(node.id, [*cx.scope.visible(), *file, *sorted(KNOWN)])
         cx.error(
             "E0201",
             f"the name `{node.id}` is not known here",
             node.span,
-            help=f"did you mean `{near}`?" if near else "bind it before it is used",
+            help=unknown_name(node.id, [*cx.scope.visible(), *file, *sorted(KNOWN)]),
         )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterable, Sequence
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from tilec.cli.group import COMMANDS
 from tilec.jobs.messages import Form, form_of, render
 from tilec.source.diagnostics import Diagnostic, TileError, fail
 
@@ -91,6 +94,10 @@ def usage_error(error: click.ClickException) -> TileError:
         message = f"no such option `{error.option_name}`"
         hint = " or ".join(f"`{p}`" for p in sorted(error.possibilities))
         return fail("E0701", message, help=f"did you mean {hint}?")
+    if mistyped := re.fullmatch(r"no such command '(\S+)'", message):
+        message = f"no such command `{mistyped[1]}`"
+        if near := difflib.get_close_matches(mistyped[1], COMMANDS, n=1):
+            return fail("E0701", message, help=f"did you mean `tilec {near[0]}`?")
     path = context.command_path if context else "tilec"
     return fail("E0701", message.replace("'", "`"), help=f"`{path} --help` lists what there is")
 

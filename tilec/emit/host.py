@@ -95,6 +95,8 @@ class HostRenderer:
     def _atom(self, atom: Atom) -> Text:
         if isinstance(atom, Var):
             return self._variable(atom.name)
+        if (rounded := _rounded_up(atom)) is not None:
+            return Text(f"host_ceil_div({self._polynomial(rounded).text}, {atom.args[1]})")
         args = [self._polynomial(a) for a in atom.args]
         if atom.op in ("min", "max"):
             total = args[0].text
@@ -203,6 +205,8 @@ class HostRenderer:
             return piece.at(PRIMARY)
         if isinstance(expr, HostNumber):
             return _number(float(expr.value)).at(PRIMARY)
+        if kind == "int64_t" and ("int64_t" in piece.text or "host_" in piece.text):
+            return piece.at(PRIMARY)
         return f"static_cast<{kind}>({piece.text})"
 
     def _turns(self, expr: HostOp) -> bool:
@@ -254,6 +258,17 @@ def _wide(text: Text) -> str:
     if text.text.isidentifier() or text.text.isdigit():
         return f"int64_t{{{text.text}}}"
     return f"static_cast<int64_t>({text.text})"
+
+
+def _rounded_up(atom: Apply) -> Sym | None:
+    """The n of (n + d - 1) // d with a number d, where n is not negative and the sum does not leave 64 bits."""
+    divisor = atom.args[1].constant if atom.op == "//" else None
+    if divisor is None or divisor < 2:
+        return None
+    dividend = atom.args[0] - (divisor - 1)
+    low = dividend.bounds(size_range)[0]
+    whole = () not in dict(dividend.terms) and low is not None and low >= 0
+    return dividend if whole and _reach(atom.args[0]) <= _INT64_MAX else None
 
 
 def _reach(sym: Sym) -> int:

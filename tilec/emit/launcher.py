@@ -213,6 +213,7 @@ class LauncherContext:
         return {
             "kernel": launch.kernel,
             "condition": self.host.condition(launch.condition),
+            "about": launch.about,
             "before": [self._launch(one) for one in launch.before],
             "setup": setup,
             "function": "host_launch_early" if launch.early else "host_launch",

@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 
 COLUMNS = 100
-_BREAKS = re.compile(r", | && | \|\| | \+ | \? | : | \* | = |\(")
+_BREAKS = re.compile(
+    r"(?P<statement>; )|(?P<item>, )|(?P<choice> && | \|\| | \? | : | = )"
+    r"|(?P<comparison> == | != | <= | >= | < | > )|(?P<term> \+ | - )|(?P<factor> \* )|(?P<bracket>\()"
+)
+_ORDER = ("statement", "item", "choice", "comparison", "term", "factor", "bracket")
+"""What a line is broken at, first what holds its parts together the least."""
+_BEHIND = ("statement", "item", "bracket")
 
 
 def indent(text: str) -> str:
@@ -51,17 +57,35 @@ def _code(line: str) -> str:
 
 
 def _wrap(line: str) -> list[str]:
-    if len(line) <= COLUMNS:
-        return [line]
+    """A line that is too long as several; a comment behind code goes above it."""
     stripped = line.lstrip()
     margin = line[: len(line) - len(stripped)]
     if stripped.startswith("//"):
         return _wrap_comment(margin, stripped)
-    if stripped.startswith("#") or (
-        '"' in stripped and stripped.startswith(("return fail", "static_assert"))
-    ):
-        return _wrap_code(line, margin)
-    return _wrap_code(line, margin)
+    code, comment = line, ""
+    if "  // " in line and '"' not in line:
+        code, _, comment = line.partition("  // ")
+    above = _wrap_comment(margin, f"// {comment}") if comment else []
+    return [*above, *_wrap_code(code, margin)]
+
+
+def _depths(line: str) -> list[int | None]:
+    """How many brackets are open at each character, None inside strings. Those of templates have no blank in front, as comparisons have."""
+    depths: list[int | None] = []
+    depth, quoted, escaped, before = 0, False, False, " "
+    for character in line:
+        depths.append(None if quoted else depth)
+        if quoted:
+            quoted = escaped or character != '"'
+            escaped = character == "\\" and not escaped
+        elif character == '"':
+            quoted = True
+        elif character in "([{" or (character == "<" and before not in " <"):
+            depth += 1
+        elif character in ")]}" or (character == ">" and before not in " -"):
+            depth -= 1
+        before = character
+    return depths
 
 
 def _wrap_comment(margin: str, text: str) -> list[str]:
@@ -80,23 +104,25 @@ def _wrap_comment(margin: str, text: str) -> list[str]:
 
 
 def _wrap_code(line: str, margin: str) -> list[str]:
+    """Breaks where the fewest brackets are open and the least holds together, as far right as that is, in the right half of the line
+    if there is such a place; behind a bracket that opens where there is no other."""
     lines: list[str] = []
     rest, first = line, True
     while len(rest) > COLUMNS:
-        spans = [(m.start(), m.end()) for m in re.finditer(r'"(?:\\.|[^"\\])*"', rest)]
-        best = -1
+        depths = _depths(rest)
         least = len(margin) + (0 if first else 4) + 8
+        places: list[tuple[bool, int, int, int]] = []
         for match in _BREAKS.finditer(rest):
-            cut = match.start() + (1 if match.group(0) in (", ", "(") else 0)
-            if match.group(0) not in (", ", "("):
-                cut = match.start()
-            if cut > COLUMNS or any(a < cut < b for a, b in spans) or cut <= least:
+            kind = str(match.lastgroup)
+            cut = match.start() + (kind in _BEHIND)
+            depth = depths[match.start()]
+            if depth is None or not least < cut <= COLUMNS:
                 continue
-            if match.group(0) == "(" and best > COLUMNS // 2:
-                continue
-            best = cut
-        if best < 0:
+            late = cut <= COLUMNS // 2 or kind == "bracket"
+            places.append((late, depth, _ORDER.index(kind), -cut))
+        if not places:
             break
+        best = -min(places)[3]
         lines.append(rest[:best].rstrip())
         rest = margin + "    " + rest[best:].strip()
         first = False

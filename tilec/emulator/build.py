@@ -28,6 +28,7 @@ FLAGS = (
     "-fno-math-errno",
     "-w",
     "-DTILEC_DEBUG=1",
+    "-D__CUDA_ARCH_FEAT_SM90_ALL",  # what code for sm_90a alone has its bodies under
 )
 """What a kernel is compiled with. Products and sums are not contracted: the emulator's results are those of the text. The compiler would
 optimise for longer than most kernels run, whose time is that of the primitives, which are optimised."""

@@ -191,7 +191,11 @@ class Facts:
                 return self.lower.get(var, 0), self.upper.get(var)
             return self.range_of(var)
 
-        return self.numeric(sym).bounds(range_of)[1]
+        own = self.numeric(sym)
+        high = own.bounds(range_of)[1]
+        # where `fact > 0`, no value is above `value + fact - 1`
+        found = [(own + self.numeric(fact) - 1).bounds(range_of)[1] for fact in self.positive]
+        return min((n for n in (high, *found) if n is not None), default=None)
 
     # ---- proofs
 

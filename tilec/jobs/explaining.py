@@ -283,6 +283,10 @@ def _roles(variant: Mapping[str, Any]) -> Iterator[str]:
         )
     for copy in variant.get("copies", ()):
         yield f"    copied first: {copy['tensor']} where {copy['where']}, by {copy['kernel']}, to {copy['to']}"
+    if "all_trips" in variant:
+        yield (
+            f"    trips: all are run, also those whose mask is false everywhere: {variant['all_trips']}; where that does not matter, an `if` around the loop's body leaves them out"
+        )
     if "cluster" in variant:
         cluster = variant["cluster"]
         yield f"    clusters of {cluster['ctas']} CTAs, neighbours along {cluster['neighbours_along']}"

@@ -66,10 +66,12 @@ def parse_archs(names: Sequence[str]) -> tuple[str, ...]:
 
     for name in names:
         if name not in TARGETS:
-            known = ", ".join(TARGETS)
+            known = f"known are {', '.join(TARGETS)}"
+            number = re.search(r"\d+a?", name.lower())
+            meant = f"sm_{number[0]}" if number else ""
             raise fail(
                 "E0707",
                 f"tilec has no table for the architecture `{name}`",
-                help=f"known are {known}",
+                help=f"did you mean `{meant}`? {known}" if meant in TARGETS else known,
             )
     return tuple(a for a in TARGETS if a in names) or (DEFAULT_ARCH,)

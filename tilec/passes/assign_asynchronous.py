@@ -12,9 +12,10 @@ from tilec.ir.symbolic import Sym
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.assign_products import ProductAssignment
 from tilec.passes.asynchronous import Asynchronous, plan_asynchronous
+from tilec.passes.block_tables import Skipping
 from tilec.passes.boxes import Unsuited
 from tilec.passes.computed import Computed
-from tilec.passes.copies import plan_copies, plan_turned
+from tilec.passes.copies import plan_copies, plan_tables, plan_turned
 from tilec.passes.held_rows import plan_rows, rows_fit
 from tilec.passes.products import Products
 from tilec.passes.turning import Turned
@@ -51,13 +52,21 @@ class AsynchronousAssignment(ProductAssignment):
         needed: tuple[LaunchCondition, ...] = ()
         if self.turned is not None:
             own_copies = self.turned.copies
-            copies = plan_turned(self.program, self.nest, own_copies, dots, self.target)
+            copies = (
+                plan_tables(self.program, self.turned, self.target)
+                if isinstance(self.turned, Skipping)
+                else plan_turned(self.program, self.nest, own_copies, dots, self.target)
+            )
+            if copies is None and isinstance(self.turned, Skipping):
+                raise Unsuited("to look at its blocks takes long beside their products")
             if copies is None:
                 raise Unsuited(
                     f"copies of operands that are {self.turned.word} are not known to pay"
                 )
             needed = (Given(), *copies.conditions, *self.turned.conditions)
-        for name, lines, (conditions, divisors, aligned) in (*forms, ("any_out", _NONE, alone)):
+        if not isinstance(self.turned, Skipping):
+            forms.append(("any_out", _NONE, alone))
+        for name, lines, (conditions, divisors, aligned) in forms:
             if not loads <= aligned or set(conditions) in seen:
                 continue
             seen.append(set(conditions))
@@ -83,6 +92,9 @@ class AsynchronousAssignment(ProductAssignment):
                     lines=lines,
                 )
             )
+        if isinstance(self.turned, Skipping):
+            # who loads masks in another way, stores anywhere or copies operands runs all trips
+            return tuple(found[:1])
         return (*found, *self._copied(form, loads, dots))
 
     def _named(self, name: str) -> str:

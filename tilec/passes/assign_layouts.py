@@ -371,15 +371,7 @@ class Assignment:
             level = self._level(width, fast_threads, steps, others)
             if level is not None and prod(o[0] for o in others.values()) * steps <= 256:
                 return level
-        if not carried:
-            return self._streaming(width)
-        biggest = max((c for slot in self.slots for c in slot), key=self._capacity)
-        raise fail(
-            "E0601",
-            f"a tile of {capacity * rest} elements does not fit the registers of a block",
-            self.nest.span,
-            help=f"use a smaller tile along `{self.names[biggest.number]}`",
-        )
+        return self._streaming(width)
 
     def _spread(self, threads: int, alike: bool = False) -> dict[int, tuple[int, int]]:
         """Threads for the classes beside the fast slot: kept classes first, reduced ones only beyond 16 registers, or all `alike`."""

@@ -18,7 +18,13 @@ from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import Axes, AxisClass
 from tilec.passes.boxes import TensorBox, Unsuited, tensor_box
-from tilec.passes.channels import Channel, plan_channels, producer_scalars, with_slots
+from tilec.passes.channels import (
+    SLOTS_READ_AGAIN,
+    Channel,
+    plan_channels,
+    producer_scalars,
+    with_slots,
+)
 from tilec.passes.epilogue import plan_epilogue
 from tilec.passes.held_tiles import plan_held
 from tilec.passes.placement import Placement
@@ -123,6 +129,11 @@ class Asynchronous:
     def room(self) -> int:
         """Registers of a consumer's thread beside accumulators and what waits to leave."""
         return (self.registers[1] or 255) - self.products.accumulators - ROOM_BESIDES
+
+    @property
+    def is_shallow(self) -> bool:
+        """Whether the next tile of a ring whose tiles are read twice only sets out when this one has been."""
+        return any(c.again is not None and c.slots < SLOTS_READ_AGAIN for c in self.channels)
 
     @property
     def threads(self) -> int:

@@ -8,6 +8,7 @@ cloned per use first, so that `i[:, None] >= i[None, :]` keeps two classes apart
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import field, replace
 
@@ -15,8 +16,10 @@ from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
 from tilec.lazy_dataclass import dataclass
+from tilec.passes import eliminate_dead
 from tilec.passes.uses import Definitions, all_ops, operands
 from tilec.source.diagnostics import fail
+from tilec.source.text import Span
 
 Key = tuple[int, int]
 
@@ -117,18 +120,18 @@ class _Union:
 
 def classify(program: t.Program, nest: t.Nest) -> tuple[t.Nest, Axes]:
     """The nest, with layout-free values cloned per use, and its classes. Raises E0511 where a tile would run along one class twice."""
-    nest = replace(nest, body=_clone(nest.body, (t.Iota, t.Full)))
+    nest = _cloned(nest, (t.Iota, t.Full))
     try:
         return nest, _classes(program, nest)
     except _Conflict:
-        nest = replace(nest, body=_clone(nest.body, (t.Iota, t.Full, t.Load, t.Cast)))
+        nest = _cloned(nest, (t.Iota, t.Full, t.Load, t.Cast))
     try:
         return nest, _classes(program, nest)
     except _Conflict as conflict:
         raise fail(
             "E0511",
             "a tile is combined with its own transpose",
-            conflict.value.span,
+            _where(program, nest, conflict),
             help="store it to a `temp` in one nest and load it in the other order in the next",
         ) from None
 
@@ -138,7 +141,25 @@ class _Conflict(Exception):
         self.value = value
 
 
-def _classes(program: t.Program, nest: t.Nest) -> Axes:
+def _where(program: t.Program, nest: t.Nest, conflict: _Conflict) -> Span:
+    """The place of the op that makes two axes of a tile one class: without what comes behind it there is the conflict, without itself not."""
+    ops = list(all_ops(nest.body))
+
+    def conflicts(number: int) -> bool:
+        try:
+            _classes(program, nest, number)
+        except _Conflict:
+            return True
+        return False
+
+    number = bisect_left(range(len(ops)), True, key=lambda n: conflicts(n + 1))
+    outs = ops[number].outs
+    named = outs[0].span if outs and outs[0].span.end else ops[number].span
+    return named if named.end else conflict.value.span
+
+
+def _classes(program: t.Program, nest: t.Nest, joining: int | None = None) -> Axes:
+    """The classes of a nest; `joining`: as far as so many of its ops pair axes."""
     union = _Union()
     extents: dict[Key, t.Axis] = {}
     ops = list(all_ops(nest.body))
@@ -157,7 +178,10 @@ def _classes(program: t.Program, nest: t.Nest) -> Axes:
             for k in range(a.type.rank):
                 join(a, k, b, k)
 
-    for op in ops:
+    for op in ops if joining is not None else ():
+        for value in (*op.outs, *((c.entry for c in op.carried) if isinstance(op, t.For) else ())):
+            note(value)
+    for op in ops[:joining]:
         for value in op.outs:
             note(value)
         match op:
@@ -355,9 +379,10 @@ def _term_name(term: t.IndexTerm, dim: Sym) -> str:
             return ""
 
 
-def _clone(block: t.Block, kinds: tuple[type[t.Op], ...]) -> t.Block:
-    """The block with ops of the given kinds copied right before each op that reads them."""
-    return _Cloner(kinds, block).run(block)
+def _cloned(nest: t.Nest, kinds: tuple[type[t.Op], ...]) -> t.Nest:
+    """The nest with ops of the given kinds copied right before each op that reads them; what then only copies are read of has no say in
+    the layout, and goes."""
+    return replace(nest, body=eliminate_dead.run(_Cloner(kinds, nest.body).run(nest.body)))
 
 
 class _Cloner:

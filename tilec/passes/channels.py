@@ -24,6 +24,8 @@ from tilec.targets.table import Target
 
 MOST_SLOTS = 8
 """Deeper rings hide nothing more."""
+SLOTS_READ_AGAIN = 3
+"""Of a ring whose tiles are read twice, a trip apart, so that the next one is under way meanwhile."""
 BARRIER_BYTES = 256
 """Room for the barriers."""
 ALIGNMENT = 1024
@@ -351,8 +353,8 @@ def with_slots(
     room = target.shared_per_block_optin - 2 * ALIGNMENT - BARRIER_BYTES - leaving
     fixed = sum(c.bytes for c in channels if not c.in_loop)
     ring = sum(c.bytes for c in channels if c.in_loop and c.again is None)
-    # of a tile that is read twice, a trip apart, the next one has to be under way meanwhile
-    fewest = 3 if any(c.again is not None for c in channels) else 2
+    again = any(c.again is not None for c in channels)
+    fewest = SLOTS_READ_AGAIN if again and fixed + SLOTS_READ_AGAIN * ring <= room else 2
     twice = 2 * fixed + fewest * ring <= room
     fixed *= 2 if twice else 1
     under_way = sum(

@@ -11,7 +11,7 @@ take the form of warpgroups as it is, and a call without a workspace takes produ
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from tilec.ir.launch import AllOf, LaunchCondition, product
 from tilec.ir.symbolic import Sym, Var, ceildiv
 from tilec.lazy_dataclass import dataclass
 from tilec.passes import eliminate_dead
+from tilec.passes.computed_tiles import Unknown, tile_ahead
 from tilec.passes.schedule.clone import Numbers
 from tilec.passes.uses import Definitions, all_ops, operands
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 WHOLE = 128
 """Bits of which a row of the copy has a whole number, for bulk copies."""
 _MADE = (
-    t.Load, t.Elementwise, t.Cast, t.Bitcast, t.Rearrange, t.Reduce, t.Constant, t.FromSym, t.Scalar, t.Iota, t.Full,
+    t.Load, t.Elementwise, t.Cast, t.Bitcast, t.Rearrange, t.Fill, t.Reduce, t.Constant, t.FromSym, t.Scalar, t.Iota, t.Full,
 )  # fmt: skip
 """What such an operand may be made by."""
 
@@ -77,6 +78,11 @@ class ComputedCopy:
         return Facts.of(self.program).numeric(trips)
 
     @property
+    def reads_tiles(self) -> bool:
+        """Whether it is made of tiles that memory has, not of rows alone."""
+        return True
+
+    @property
     def where(self) -> str:
         """In which calls, for the manifest."""
         return "always"
@@ -102,10 +108,6 @@ class Computed:
         """What the nests that compute them ask of a call."""
         forms = [copy.form for copy in self.copies]
         return tuple(form.variant.condition for form in forms if form is not None)
-
-
-class _Unknown(Exception):
-    """An operand is made of more than its own rows of tensors."""
 
 
 def ahead(program: t.Program, nest: t.Nest) -> Computed | None:
@@ -153,7 +155,8 @@ class _Making:
         definitions: Definitions,
         order: Mapping[int, int],
     ) -> None:
-        self.program, self.definitions, self.order = program, definitions, order
+        self.program, self.nest = program, nest
+        self.definitions, self.order = definitions, order
         self.numbers = Numbers((*program.nests, nest))
         self.names = set(program.names)
         self.copies: list[ComputedCopy] = []
@@ -171,17 +174,37 @@ class _Making:
     def _made(self, parts: list[t.Value], out: t.Value) -> t.Load | None:
         """The load of `parts` side by side, after a copy was made for them."""
         chains = [_chain(part, self.definitions, self.order) for part in parts]
+        made = list(zip(chains, parts, strict=True))
         for anchor in (op for chain in chains for op in chain if isinstance(op, t.Load)):
             try:
                 copy, load = _Ahead(self.program, self.numbers, anchor).result(
-                    list(zip(chains, parts, strict=True)), out, self.names
+                    made, out, self.names
                 )
-            except _Unknown:
+            except Unknown:
                 continue
-            self.copies.append(copy)
-            self.names.add(copy.temp)
-            return load
-        return None
+            break
+        else:
+            if len(parts) > 1:
+                return None
+            try:
+                own = tile_ahead(self.nest, self.numbers, *made[0])
+            except Unknown:
+                return None
+            tensor = next(op for op in chains[0] if isinstance(op, t.Load)).access.tensor
+            store = t.Store(t.Access("", own.written), own.value, span=out.span)
+            copy, load = _assembled(
+                self.program,
+                tensor,
+                own.grid,
+                (*own.ops, store),
+                own.dims,
+                own.read,
+                out,
+                self.names,
+            )
+        self.copies.append(copy)
+        self.names.add(copy.temp)
+        return load
 
     def join(self, second: t.Dot, found: Mapping[int, t.Value], written: set[str]) -> None:
         """Make one product of a sum of two where an operand of them is computed."""
@@ -368,7 +391,7 @@ def _placed(block: t.Block, placed: Mapping[int, tuple[t.Op, ...]]) -> t.Block:
 
 
 class _Ahead:
-    """The nest that computes an operand for all indices of the tensor that `anchor` loads from. Raises _Unknown where what else the
+    """The nest that computes an operand for all indices of the tensor that `anchor` loads from. Raises Unknown where what else the
     operand is made of is no function of these."""
 
     def __init__(
@@ -381,14 +404,14 @@ class _Ahead:
         access = anchor.access
         moving = [term for term in access.terms if isinstance(term, t.AtSpan) and _moves(term)]
         if access.pointwise or len(moving) != 1:
-            raise _Unknown
+            raise Unknown
         (self.span,) = moving
         at = access.terms.index(self.span)
         if not all(isinstance(term, t.AtScalar) for term in access.terms[:at]):
-            raise _Unknown  # rows lie along the first axis
+            raise Unknown  # rows lie along the first axis
         self.row = anchor.out.type.axes[0]
         if self.row.extent.constant is not None and not self.row.presence:
-            raise _Unknown  # any other axis might be meant
+            raise Unknown  # any other axis might be meant
         view = next((v for v in program.views if v.name == access.view), None)
         dims = program.tensor(access.tensor).dims if view is None else view.dims
         self.numbers = numbers
@@ -429,30 +452,20 @@ class _Ahead:
             first, last = value.type.axes
             columns = last.extent.constant
             if not self._is_row(first) or first.presence != self.row.presence:
-                raise _Unknown
+                raise Unknown
             if columns is None or last.presence or columns * value.type.dtype.bits % WHOLE:
-                raise _Unknown
+                raise Unknown
             ops += [self._op(op) for op in chain if op.out.id not in self.values]
             made.append((self.values[value.id], columns))
-        tensor = self.anchor.access.tensor
-        temp = f"{tensor}_computed"
-        if temp in names or len(self.program.nests) > 1:
-            # two nests may have operands of the same name and of different extents
-            temp = f"{temp}_{out.id}"
-        while temp in names:
-            temp += "_copy"
         dims = (*self.dims, Sym.of(sum(columns for _, columns in made)))
         at = 0
         for value, columns in made:
             last_term = t.AtSpan(Sym.of(at), Sym.of(columns)) if len(made) > 1 else t.AtAll()
-            access = t.Access(temp, (*self.written, last_term))
+            access = t.Access("", (*self.written, last_term))
             ops.append(t.Store(access, value, span=out.span))
             at += columns
-        nest = t.Nest(tuple(self.grid), t.Block(tuple(ops)), out.span)
-        place = t.Tensor(temp, out.type.dtype, dims, "temp")
-        program = replace(self.program, tensors=(*self.program.tensors, place), nests=(nest,))
-        load = t.Load(t.Access(temp, (*self.read, t.AtAll())), outs=(out,), span=out.span)
-        return ComputedCopy(tensor, temp, out.type.dtype, dims, program), load
+        tensor, read = self.anchor.access.tensor, (*self.read, t.AtAll())
+        return _assembled(self.program, tensor, self.grid, ops, dims, read, out, names)
 
     def _is_row(self, axis: t.Axis) -> bool:
         return axis.extent == self.row.extent and (
@@ -462,7 +475,7 @@ class _Ahead:
     def _op(self, op: t.Op) -> t.Op:
         """One op of the new nest."""
         if isinstance(op, t.Reduce) and any(self._is_row(op.arg.type.axes[n]) for n in op.axes):
-            raise _Unknown
+            raise Unknown
         if isinstance(op, t.Iota) and op.start == self.span.start:
             changed: dict[str, Any] = {"start": self.own.start, "lo": None, "hi": self.rows}
         else:
@@ -479,10 +492,10 @@ class _Ahead:
     def _axis(self, axis: t.Axis) -> t.Axis:
         if self._is_row(axis):
             if axis.presence != self.row.presence:
-                raise _Unknown
+                raise Unknown
             return replace(axis, presence=self.presence)
         if axis.presence:
-            raise _Unknown
+            raise Unknown
         return axis
 
     def _part(self, part: Any) -> Any:
@@ -494,7 +507,7 @@ class _Ahead:
                 if part in self.scalars:
                     return self.scalars[part]
                 if _moving(part):
-                    raise _Unknown
+                    raise Unknown
                 return part
             case t.AtSpan() if (part.start, part.extent) == (self.span.start, self.span.extent):
                 return replace(self.own, hi=self.rows)
@@ -503,13 +516,41 @@ class _Ahead:
                     part, **{f.name: self._part(getattr(part, f.name)) for f in fields(part)}
                 )
             case t.AtTile():
-                raise _Unknown
+                raise Unknown
             case t.Access():
                 return replace(part, terms=self._part(part.terms))
             case tuple():
                 return tuple(map(self._part, part))
             case _:
                 return part
+
+
+def _assembled(
+    program: t.Program,
+    tensor: str,
+    grid: Sequence[t.GridAxis],
+    ops: Sequence[t.Op],
+    dims: tuple[Sym, ...],
+    read: tuple[t.IndexTerm, ...],
+    out: t.Value,
+    names: Collection[str],
+) -> tuple[ComputedCopy, t.Load]:
+    """The copy that a nest of these ops makes, whose stores wait for the temp's name, and the load `out` from where it is `read`."""
+    temp = f"{tensor}_computed"
+    if temp in names or len(program.nests) > 1:
+        # two nests may have operands of the same name and of different extents
+        temp = f"{temp}_{out.id}"
+    while temp in names:
+        temp += "_copy"
+    named = [
+        replace(op, access=replace(op.access, tensor=temp)) if isinstance(op, t.Store) else op
+        for op in ops
+    ]
+    nest = t.Nest(tuple(grid), t.Block(tuple(named)), out.span)
+    place = t.Tensor(temp, out.type.dtype, dims, "temp")
+    program = replace(program, tensors=(*program.tensors, place), nests=(nest,))
+    load = t.Load(t.Access(temp, read), outs=(out,), span=out.span)
+    return ComputedCopy(tensor, temp, out.type.dtype, dims, program), load
 
 
 def _moving(sym: Sym) -> bool:

@@ -32,17 +32,23 @@ from tilec.ir.launch import (
 from tilec.ir.requirements import INSTANCE_LIMIT
 from tilec.ir.symbolic import Sym, Var, ceildiv, sym_max, sym_min
 from tilec.ir.tensor_maps import ALIGNMENT
+from tilec.passes.block_tables import BlockTable, Skipping
 from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel
 from tilec.passes.computed import ComputedCopy
 from tilec.passes.lower.names import Names, Spelling
 from tilec.passes.turning import TurnedCopy, turning
-from tilec.passes.uses import Definitions
+from tilec.passes.uses import Definitions, all_ops
 from tilec.passes.windows import SHIFTED_ACCESS
-from tilec.targets.rates import RATES, copy_cost
+from tilec.targets.rates import MEMORY_SHARE, RATES, copy_cost, dram_bytes, launch_clocks
 from tilec.targets.table import Target
 
 THREADS = 128
+TABLE_SHARE = 1 / 8
+"""How much of the products' time tables may take that say which trips have no effect: they may say that all have one."""
+TABLE_ISSUE = 1 / 8
+"""How much of its rate of operations a multiprocessor reaches on the elements of a mask's blocks: 0.1 with two loads an element and 0.3 without on
+an H200."""
 VECTORS = 4
 """Of a thread: as many have loads under way at once."""
 
@@ -197,6 +203,48 @@ def plan_turned(
     return _priced(program, nest, turned, dots, target)
 
 
+def plan_tables(program: t.Program, tables: Skipping, target: Target) -> Copies | None:
+    """Tables of blocks that say which trips have no effect; None where nothing is known of the target's rates, or what they ask takes too much of
+    the work that they may save."""
+    assert tables.before is not None
+    facts, rates = Facts.of(program), RATES[target.arch]
+    memory = dram_bytes(target.arch)
+    dots = [op for op in all_ops(tables.before.body) if isinstance(op, t.Dot)]
+    bits = max(op.a.type.dtype.bits for op in dots)
+    if memory is None or bits not in rates.tensor or not rates.warpgroup_share:
+        return None
+    asked = [copy for copy in tables.copies if isinstance(copy, BlockTable)]
+    others = tuple(copy for copy in tables.copies if not isinstance(copy, BlockTable))
+    copied = _priced(program, tables.before, others, dots, target) if others else None
+    work = _work(tables.before, dots, facts, True)
+    if work is None and (copied is not None or not others):
+        # as often as memory says that there is something to do
+        return Copies(tables.copies, Sym.of(0), Sym.of(0))
+    if work is None or (others and copied is None):
+        return None
+    trips, macs = work
+    trip = TABLE_SHARE * macs / (rates.tensor[bits] * rates.warpgroup_share)
+    """clocks that tables may take for each"""
+    cost = Sym.of(0)
+    for table in asked:
+        issued = table.operations / (rates.fma * TABLE_ISSUE)
+        read = table.read_bits / 8 / (memory * MEMORY_SHARE)
+        block = max(issued, read) * table.scanned
+        launch = ceil(launch_clocks(target.arch) / block)
+        if block > trip and not _shared(table, tables.before):
+            return None
+        cost = cost + (table.elements + launch) * ceil(block * 16) // max(1, int(trip * 16))
+    if copied is not None:
+        # both have to pay
+        cost = sym_max([cost, copied.cost])
+    return Copies(tables.copies, cost, trips)
+
+
+def _shared(table: BlockTable, nest: t.Nest) -> bool:
+    """Whether a block of a table is asked about by several instances."""
+    return any(Sym.of(axis.index) not in table.entry for axis in nest.grid)
+
+
 def _priced(
     program: t.Program,
     nest: t.Nest,
@@ -269,13 +317,20 @@ def _temp_name(program: t.Program, tensor: str) -> str:
 
 
 def with_copies(
-    places: tuple[Workspace, ...], total: Sym, copies: Collection[Copies]
+    places: tuple[Workspace, ...],
+    total: Sym,
+    copies: Collection[Copies],
+    beside: tuple[t.Tensor, ...] = (),
 ) -> tuple[tuple[Workspace, ...], Spare | None]:
-    """The workspace with room for copies behind `total` bytes, and how much that is."""
+    """The workspace with room for copies, and what is `beside` them and has no place, behind `total` bytes, and how much that is."""
     found = list(places)
     end = total
     conditions: dict[t.HostExpr, None] = {}
     known = {place.tensor for place in places}
+    for temp in beside:
+        if temp.name not in known:
+            found.append(Workspace(temp.name, end, Sym.of(256)))
+            end = end + 256
     for group in copies:
         conditions[t.HostOp("and", group.conditions)] = None
         for copy in group.rows:

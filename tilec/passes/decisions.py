@@ -41,9 +41,10 @@ def describe(
     schedule: tuple[str, ...] = (),
     reason: str = "",
     tiles: Mapping[str, int] | None = None,
+    all_trips: str = "",
 ) -> Mapping[str, object]:
     """A variant for the manifest, as `launch` runs it. `schedule`: what was done to the nest
-    for the asynchronous form; `reason`: why it has none; `tiles`: sizes of its own."""
+    for the asynchronous form; `reason`: why it has none; `tiles`: sizes of its own; `all_trips`: why it runs those that a mask empties."""
     walk = _Walk(kernel)
     walk.block(kernel.body, _Place())
     held, inline = _tiles(nest, placement)
@@ -80,6 +81,7 @@ def describe(
         "barriers": [note["hazard"] for note in walk.barriers],
         **({"products": _products(variant, kernel)} if variant.products else {}),
         **({"not_asynchronous": reason} if reason else {}),
+        **({"all_trips": all_trips} if all_trips else {}),
         **describe_roles(kernel, schedule, form is None or form.dealt),
         **({"copies": described(variant.copies, launch)} if variant.copies else {}),
         "held_tiles": held,

@@ -42,6 +42,7 @@ from tilec.passes import (
     computed,
     copies,
     exchange,
+    launch_notes,
     queue,
     reindex,
     retire,
@@ -62,7 +63,8 @@ from tilec.passes.unswitch import Version
 from tilec.passes.uses import all_ops
 from tilec.passes.warpgroup_forms import Form, Snapshot, asynchronous, no_snapshot, take_all
 from tilec.plan.candidate import Candidate
-from tilec.source.diagnostics import Diagnostic, fail
+from tilec.source.codes.compiling import TOO_LARGE
+from tilec.source.diagnostics import Diagnostic, TileError, fail
 from tilec.targets.table import Target
 
 LEAST_STREAM_SLOTS = 5
@@ -130,6 +132,7 @@ def run(
     counter = queue.counter_name(program)
     queued: list[tuple[Sym, Sym]] = []
     drawn: Launch | None = None
+    always_drawn = False
     copied: list[copies.Copies] = []
     for number, nest in enumerate(program.nests):
         for pass_name, shown in written:
@@ -148,9 +151,11 @@ def run(
             program, candidate = general
             (nest,) = program.nests
             nest = cleaned(program, nest)
-        others = warp_fit.variants(
-            program, nest, target, candidate, take_all([x.form for x in forms])
-        )
+        taken_by_all = take_all([x.form for x in forms])
+        try:
+            others = warp_fit.variants(program, nest, target, candidate, taken_by_all)
+        except TileError as error:
+            raise _beside_which(error, target, reason) from error
         beside = [Form(program, p.nest, p.axes, p.placement, v, p.steps) for p, v in others]
         found = [*forms, *map(Fitting, beside)]
         first = beside[0]
@@ -201,13 +206,14 @@ def run(
             _check_shared(kernel, target)
             kernels.append(kernel)
             programs.append(form.program)
-            launch = _launch(kernel, variant, Facts.of(form.program).numeric)
+            launch = _launch(kernel, variant, Facts.of(form.program).numeric, form.program)
             if variant.asynchronous is not None and kernel.queue:
                 if drawn is None:
                     kernels.append(queue.cleared(counter, base_name, suffix))
                     programs.append(form.program)
                     drawn = _drawing(kernels[-1])
                 launch = replace(launch, before=(*launch.before, drawn))
+                always_drawn = always_drawn or variant.copies is None
             if variant.copies is not None:
                 copied.append(variant.copies)
                 for copy in variant.copies.rows:
@@ -236,6 +242,7 @@ def run(
                     form.schedule,
                     reason,
                     own,
+                    form.all_trips,
                 )
             )
         instances = numeric(product(tuple(a.trips for a in program.nests[number].grid)))
@@ -248,8 +255,11 @@ def run(
             steps.append(Step((clearing,), instances))
         steps.append(Step(tuple(launches), instances))
     temps = queue.temps(counter, queued) if drawn is None else queue.always(counter)
-    workspace, total = _workspace(replace(program, tensors=(*program.tensors, *temps)), numeric)
-    workspace, spare = copies.with_copies(workspace, total, copied)
+    # a counter of variants behind copies alone is spare as those are
+    always = () if drawn is not None and not always_drawn else temps
+    held = replace(program, tensors=(*program.tensors, *always))
+    workspace, total = _workspace(held, numeric)
+    workspace, spare = copies.with_copies(workspace, total, copied, temps)
     places = {copy.temp: copy.place for group in copied for copy in group.rows}
     temps = (*temps, *places.values(), *own_temps)
     return Lowered(
@@ -296,7 +306,7 @@ def _computing(
     for run_pass in (across.run, between.run, retire.run, synchronize.run):
         kernel = run_pass(kernel)
     _check_shared(kernel, target)
-    launch = _launch(kernel, form.variant, Facts.of(form.program).numeric)
+    launch = _launch(kernel, form.variant, Facts.of(form.program).numeric, form.program)
     return kernel, replace(launch, condition=copy.condition)
 
 
@@ -323,7 +333,7 @@ def suits(
     shared: bool = False,
     apart: bool = False,
 ) -> bool:
-    """Whether every nest with products takes the target's asynchronous form; `streams`: with rings deep enough for operands that are
+    """Whether every nest with products takes the target's asynchronous form, and other tile sizes promise no better one; `streams`: with rings deep enough for operands that are
     read once; `shared`: CTAs share the consumed axis, or a stream; `apart`: warpgroups columns."""
     program = in_parts(program)
     for nest in program.nests:
@@ -332,7 +342,11 @@ def suits(
             forms, _ = asynchronous(program, nest, target, candidate)
             if not forms or (streams and not _is_deep(forms[0].variant)):
                 return False
+            if streams and forms[0].variant.copies is not None:
+                return False  # an operand that is read once is not worth a copy
             form = forms[0].variant.asynchronous
+            if form is not None and form.is_shallow:
+                return False
             if shared and (form is None or (form.split is None and form.sharing is None)):
                 return False
             if apart and (form is None or not form.products.apart):
@@ -348,6 +362,14 @@ def slots(program: t.Program, target: Target, candidate: Candidate, chained: boo
     if chained and not all(warp_fit.is_twofold(program, n, target, candidate) for n in nests):
         return 0
     return min(warp_fit.slots(program, nest, target, candidate) for nest in nests)
+
+
+def _beside_which(error: TileError, target: Target, reason: str) -> TileError:
+    """What products of warps are too large for, with why warpgroups do not take them either."""
+    if not reason or "wgmma" not in target.features or error.diagnostics[0].code not in TOO_LARGE:
+        return error
+    note = f"warpgroups of {target.arch}, which have more room, do not take them: {reason}"
+    return TileError([replace(d, notes=(*d.notes, note)) for d in error.diagnostics])
 
 
 def _said(
@@ -416,7 +438,9 @@ def _check_shared(kernel: k.Kernel, target: Target) -> None:
         )
 
 
-def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -> Launch:
+def _launch(
+    kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym], program: t.Program
+) -> Launch:
     instances = kernel.instances
     if kernel.cluster > 1:
         instances = product(
@@ -443,6 +467,7 @@ def _launch(kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym]) -
         # memory is what limits: as many CTAs as leave none alone with a last round ask for it evenly
         even=form is not None and bool(form.streams),
         early=kernel.early,
+        about=launch_notes.about(kernel, variant, program.tiles),
     )
 
 

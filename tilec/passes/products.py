@@ -172,20 +172,35 @@ def plan_products(
     dots = [op for op in all_ops(nest.body) if isinstance(op, t.Dot)]
     if not dots:
         return None
-    definitions = Definitions.of(nest.body)
-    found = Products(target, origin=origin or {})
     rows, columns = _roles(axes, dots)
-    whole_rows = max((c.capacity or 1 for c in rows), default=1) >= WHOLE_ROWS_FROM
-    for op in dots:
-        left = chained if whole_rows else ()
-        found.plans[op.out.id] = _plan(op, axes, definitions, target, left, form)
-    found.in_turn = loops_in_turn(nest.body, found.origin)
-    found.is_handed_on = any(
-        isinstance(plan.a, InRegisters)
-        and isinstance(definitions.defining.get(plan.a.source.id), t.For)
-        for plan in found.plans.values()
-    )
-    _geometry(nest, axes, found, rows, columns, warps, most)
+    definitions = Definitions.of(nest.body)
+
+    def shared_out(whole: bool) -> Products:
+        found = Products(target, origin=origin or {})
+        for op in dots:
+            left = chained if whole else ()
+            found.plans[op.out.id] = _plan(op, axes, definitions, target, left, form)
+        found.in_turn = loops_in_turn(nest.body, found.origin)
+        found.is_handed_on = any(
+            isinstance(plan.a, InRegisters)
+            and isinstance(definitions.defining.get(plan.a.source.id), t.For)
+            for plan in found.plans.values()
+        )
+        _geometry(nest, axes, found, rows, columns, warps, whole)
+        return found
+
+    many = max((c.capacity or 1 for c in rows), default=1) >= WHOLE_ROWS_FROM
+    found = shared_out(many)
+    if many and found.accumulators > most:
+        # what a warp has no room for whole, several share out: left operands then go through shared memory
+        found = shared_out(False)
+    if found.accumulators > most:
+        raise fail(
+            "E0601",
+            f"the products of this nest hold {found.accumulators} accumulators a thread, more than its registers",
+            nest.span,
+            help="use smaller tiles, or more warps with `schedule warps = 8`",
+        )
     return found
 
 
@@ -233,6 +248,8 @@ def select(op: t.Dot, target: Target, form: Form) -> tuple[Product, str]:
         if a == b == F32 and "f32 (as tf32)" in have
         else f"convert the operands with `.to({have[0]})`"
     ]
+    if op.span.called is not None and op.span.source.library:
+        hints = [f"convert the arguments of the call with `.to({have[0]})`"]
     if form == "wmma" and any((p.a, p.b) == (a, b) and p.form == "mma" for p in target.products):
         hints.append("leave `mma = wmma` out")
     raise fail(
@@ -309,13 +326,14 @@ def _geometry(
     rows: list[AxisClass],
     columns: list[AxisClass],
     warps: int | None,
-    most: int,
+    whole: bool,
 ) -> None:
+    """Warps along rows and columns, and the layouts that follow. `whole`: rows that are reduced, or are left operands, stay within one warp."""
     ops = list(all_ops(nest.body))
     numbers = {c.number for c in columns}
     row_extent = max((c.capacity or 1 for c in rows), default=1)
     whole_rows = any(isinstance(p.a, InRegisters) for p in found.plans.values()) or any(
-        row_extent >= WHOLE_ROWS_FROM
+        whole
         and isinstance(op, t.Reduce)
         and any((c := axes.of(op.arg, n)) is not None and c.number in numbers for n in op.axes)
         for op in ops
@@ -372,13 +390,6 @@ def _geometry(
     found.carried = {n: -(-size // (32 * found.warps)) for n, size in carried}
     found.accumulators = found.at_once((*sizes, *found.carried.items()))
     found.waste = 1 - needed / used if used else 0.0
-    if found.accumulators > most:
-        raise fail(
-            "E0601",
-            f"the products of this nest hold {found.accumulators} accumulators a thread, more than its registers",
-            nest.span,
-            help="use smaller tiles, or more warps with `schedule warps = 8`",
-        )
 
 
 def _consumed_extent(axes: Axes, found: Products, side: AxisClass) -> int:

@@ -61,13 +61,16 @@ def _warning(
         if along.number in v.level.axes and along.number not in v.level.streams
     ]
     size = str(along.extent)
+    helps: tuple[str, ...] = ()
     if along.capacity is None:
         why = f"`{size}` has no upper bound"
+    elif along.static:
+        why = f"a tile has {along.capacity} elements along that axis"
+        helps = ("a smaller tile keeps them in registers",)
     else:
         why = f"the bound on `{size}` is {along.capacity}"
-    helps: tuple[str, ...] = ()
     longest = f"rows of more than {max(held)} elements" if held else "rows"
-    if held:
+    if held and not along.static:
         helps = (f"`require {size} <= {max(held)}` keeps every row in registers",)
     return Diagnostic(
         "W0601",

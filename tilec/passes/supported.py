@@ -15,4 +15,5 @@ def check_supported(program: t.Program) -> None:
                 f"`{tensor.name}` has 4-bit elements, which a kernel cannot write in CUDA yet",
                 tensor.span,
                 note="the reference interpreter runs it: `tilec run --device reference`",
+                help="write `u8` with two elements a byte; `tilec explain E0513` shows how",
             )

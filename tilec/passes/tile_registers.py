@@ -99,6 +99,8 @@ class TileRegisters:
 
 
 def _held(op: t.Op, value: t.Value, width: int) -> int:
-    """Registers for one vector of a held tile: data as loaded, computed ones in 32 bits at least; a single element has an address too."""
-    bits = value.type.dtype.bits if isinstance(op, t.Load) else max(value.type.dtype.bits, 32)
-    return max(1, -(-width * max(bits, 8) // 32)) + (width == 1)
+    """Registers for one vector of a held tile: data as loaded, computed ones in 32 bits at least; a single loaded element has an address
+    too."""
+    loaded = isinstance(op, t.Load)
+    bits = value.type.dtype.bits if loaded else max(value.type.dtype.bits, 32)
+    return max(1, -(-width * max(bits, 8) // 32)) + (loaded and width == 1)

@@ -1,16 +1,17 @@
 """The variants of a nest in the form of warpgroups: as it is, or with operands that lie across copied, or computed ones
-computed, first."""
+computed, first; in front of it, where masks empty blocks, one that skips those."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
-from tilec.passes import computed, skip_dead, turning, warp_fit
+from tilec.passes import block_tables, computed, reload, skip_dead, turning, warp_fit
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes, classify
@@ -46,6 +47,8 @@ class Form:
     variant: Variant
     schedule: tuple[str, ...] = ()
     """what was done to the nest for it"""
+    all_trips: str = ""
+    """why trips are run that a mask from memory empties, where there is one"""
 
 
 def take_all(forms: list[Form]) -> bool:
@@ -82,6 +85,7 @@ def _asked(
         return [], "", []
     # roles go on where an instance stores nothing
     nest = skip_dead.where_alive(nest, Facts.of(program))
+    nest = replace(nest, body=reload.apart(nest.body))
     shown: Shown = []
     forms, reason = as_it_stands(program, nest, target, candidate, None, shown)
     turned = None if forms else turning.turn(program, nest)
@@ -93,7 +97,51 @@ def _asked(
         shown.append(("computed", replace(made.program, nests=(made.nest,))))
         forms, other = as_it_stands(made.program, made.nest, target, candidate, made, shown)
         reason = other if not forms else ""
+    if forms and turned is None:
+        given = (program, nest) if made is None else (made.program, made.nest)
+        forms = [*_skipping(*given, target, candidate, made, forms, shown), *forms]
     return forms, reason, shown
+
+
+def _skipping(
+    program: t.Program,
+    nest: t.Nest,
+    target: Target,
+    candidate: Candidate,
+    made: computed.Computed | None,
+    forms: list[Form],
+    shown: Shown,
+) -> list[Form]:
+    """The forms that skip the trips which masks empty, behind what is `made` ahead; where there are none the others learn why."""
+    tables, reason = _tables(program, nest, target, candidate, made)
+    found: list[Form] = []
+    if tables is not None:
+        shown.append(("block_tables", replace(tables.program, nests=(tables.nest,))))
+        found, reason = as_it_stands(tables.program, tables.nest, target, candidate, tables, shown)
+    if not found and reason:
+        forms[:] = [replace(form, all_trips=reason) for form in forms]
+    return found
+
+
+def _tables(
+    program: t.Program,
+    nest: t.Nest,
+    target: Target,
+    candidate: Candidate,
+    made: computed.Computed | None,
+) -> tuple[block_tables.Skipping | None, str]:
+    """The nest whose loops skip trips by tables of blocks, made by nests that take tensors at any address where a block reads rows alone; or why
+    they do not."""
+    found, reason = block_tables.skipping(program, nest)
+    if found is None:
+        return None, reason
+    copies = [_own_form(copy, target, candidate, not copy.reads_tiles) for copy in found.copies]
+    known = [copy for copy in copies if copy is not None]
+    if len(known) < len(copies):
+        return None, "a block of the mask or the values does not fit into registers"
+    if made is None:
+        return replace(found, copies=tuple(known)), ""
+    return replace(found, copies=(*made.copies, *known), word=f"{made.word}_{found.word}"), ""
 
 
 def _ahead(
@@ -103,17 +151,27 @@ def _ahead(
     found = computed.ahead(program, nest)
     if found is None:
         return None
+    copies = [_own_form(copy, target, candidate) for copy in found.copies]
+    known = [copy for copy in copies if copy is not None]
+    return replace(found, copies=tuple(known)) if len(known) == len(copies) else None
+
+
+Ahead = TypeVar("Ahead", bound=computed.ComputedCopy)
+
+
+def _own_form(
+    copy: Ahead, target: Target, candidate: Candidate, anywhere: bool = False
+) -> Ahead | None:
+    """What is computed ahead with its nest's fastest variant, or `anywhere` with the one for all addresses; None where it has none."""
     own = replace(candidate, warps=None, stages=None)
-    copies = []
-    for copy in found.copies:
-        (rows,) = copy.program.nests
-        try:
-            (planned, variant), *_ = warp_fit.variants(copy.program, rows, target, own, False)
-        except TileError:
-            return None
-        form = Form(copy.program, planned.nest, planned.axes, planned.placement, variant)
-        copies.append(replace(copy, form=form))
-    return replace(found, copies=tuple(copies))
+    (rows,) = copy.program.nests
+    try:
+        found = warp_fit.variants(copy.program, rows, target, own, False)
+    except TileError:
+        return None
+    planned, variant = found[-1 if anywhere else 0]
+    form = Form(copy.program, planned.nest, planned.axes, planned.placement, variant)
+    return replace(copy, form=form)
 
 
 def as_it_stands(
@@ -135,7 +193,7 @@ def as_it_stands(
     try:
         nest, axes = classify(program, scheduled.nest)
         placement = place(nest)
-        chained = (8, 16) if turned is not None else (16,)
+        chained = (8, 16) if turned is not None and turned.word != "skipping" else (16,)
         products = plan_products(
             nest, axes, target, candidate.warps, "auto", scheduled.origin, chained, ANY_NUMBER
         )

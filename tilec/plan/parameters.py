@@ -201,9 +201,10 @@ def make_candidate(
     elsewhere: Collection[str] = (),
     product_tiles: Sequence[int] = PRODUCT_TILES,
     chosen: Mapping[str, int] | None = None,
+    opened: bool = False,
 ) -> Candidate | None:
     """The candidate that defaults, `-D` options, `tune` and `schedule` give; `scope` holds the consts of the kernel's file,
-    `product_tiles` the target's `auto` tile sizes of a kernel with a product, `chosen` some that go before them. An option named in `elsewhere` is for another kernel and passed over if this one has no such parameter.
+    `product_tiles` the target's `auto` tile sizes of a kernel with a product, `chosen` some that go before them; `opened`: all tile sizes are taken for `auto`. An option named in `elsewhere` is for another kernel and passed over if this one has no such parameter.
     None after an error: E0215 to E0218 in the program, E0751 and E0752 in the options."""
     before = len(sink.errors)
     planner = _Planner(kernel, scope, sink, {}, {})
@@ -212,8 +213,10 @@ def make_candidate(
     own = {b.name for b in kernel.brackets}
     options = {n: t for n, t in options.items() if n in own or n not in elsewhere}
     given = _options(kernel, tiles, options, sink)
+    if opened:
+        given = {name: value for name, value in given.items() if name not in tiles}
     tuned = _tune(planner, brackets, tiles)
-    automatic = _automatic(kernel, tiles, given, product_tiles)
+    automatic = _automatic(kernel, tiles, given, product_tiles, opened)
     automatic |= {name: (chosen or {}).get(name, number) for name, number in automatic.items()}
     for bracket in kernel.brackets:
         _choose(planner, bracket, tiles, given, tuned, automatic)
@@ -421,10 +424,13 @@ def _automatic(
     tiles: frozenset[str],
     given: Mapping[str, Static],
     product_tiles: Sequence[int],
+    opened: bool,
 ) -> dict[str, int]:
-    """The values of `auto` tile sizes by the rule above."""
+    """The values of `auto` tile sizes by the rule above, of all tile sizes where these are `opened`."""
     open_names = [
-        b.name for b in kernel.brackets if _is_auto(b) and b.name in tiles and b.name not in given
+        b.name
+        for b in kernel.brackets
+        if (opened or _is_auto(b)) and b.name in tiles and b.name not in given
     ]
     if has_product(kernel):
         order = [b.name for b in kernel.brackets if b.name in tiles]
@@ -446,15 +452,16 @@ def _choose(
     automatic: Mapping[str, int],
 ) -> None:
     name, sink = bracket.name, planner.sink
+    if name in automatic:  # whatever `tune` lists: it must not change what is not tuned
+        planner.values[name], planner.origin[name] = automatic[name], "auto"
+        return
     if name in given:
         planner.values[name], planner.origin[name] = given[name], "option"
         if bracket.default is not None and not _is_auto(bracket):
             _same_kind(planner, bracket, given[name])
         return
     if _is_auto(bracket):
-        if name in automatic:  # whatever `tune` lists: it must not change what is not tuned
-            planner.values[name], planner.origin[name] = automatic[name], "auto"
-        elif name in tuned.first:
+        if name in tuned.first:
             planner.values[name], planner.origin[name] = tuned.first[name], "auto"
         else:
             sink.error(
@@ -481,6 +488,9 @@ def _choose(
             "E0215",
             f"the default of `{name}` is no compile-time value: {unknown.reason}",
             unknown.span,
+            help=f"element types stand without quotes: `{name} = bf16`"
+            if isinstance(bracket.default, ast.String)
+            else "defaults are numbers, `true`, `false`, element types, consts and arithmetic",
         )
         return
     if name in tiles and not _is_extent(value):
@@ -488,6 +498,7 @@ def _choose(
             "E0215",
             f"`{name}` is a tile size, an integer from 1 on, not {value}",
             bracket.default.span,
+            help=f"write `{name} = 64`",
         )
         return
     planner.values[name], planner.origin[name] = value, "default"

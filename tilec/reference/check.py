@@ -247,5 +247,6 @@ class _Clause:
             self.expected[name] = np.zeros(shape, kind)
             self.covered[name] = np.zeros(shape, np.bool_)
         target, covered = self.expected[name], self.covered[name]
-        target[position] = np.broadcast_to(value, target[position].shape)
+        with np.errstate(over="ignore"):  # beyond the type it is infinite
+            target[position] = np.broadcast_to(value, target[position].shape)
         covered[position] = True

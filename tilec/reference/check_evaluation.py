@@ -378,8 +378,8 @@ class Evaluation:
                 return slice(low, None if upper is None else self.integer(upper))
             case _:
                 value = self.whole(term)
-                if value.data.dtype.kind not in "iu" or value.data.ndim > 1:
-                    raise self.no("an index is an integer or has one axis of them", term.span)
+                if value.data.dtype.kind not in "iu":
+                    raise self.no("an index is an integer or a tile of them", term.span)
                 return value
 
     def index(
@@ -397,6 +397,9 @@ class Evaluation:
         if not isinstance(value, Whole):
             raise self.no("this cannot be indexed", expression.span)
         terms = [self.term(t) for t in indices]
+        tiles = [t.data.ndim for t in terms if isinstance(t, Whole) and t.data.ndim]
+        if len(tiles) > 1 and max(tiles) > 1:
+            raise self.no("beside an index of several axes no other one has any", expression.span)
         plain: list[Term] = [
             int(t.data) if isinstance(t, Whole) and not t.data.ndim else t for t in terms
         ]

@@ -10,15 +10,20 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
 from tilec.forked import cores
 from tilec.ir import tile_ir as ir
+from tilec.ir.dtypes import DType
 from tilec.ir.symbolic import Sym, Var
 from tilec.reference.interpreter import walk
 from tilec.reference.numbers import Array, array_shape, compute_dtype, pack, round_to, storage_dtype
 from tilec.reference.precision import operands
+
+PART = 1 << 20
+"""Normal numbers that are drawn one after the other."""
 
 
 @dataclass
@@ -54,7 +59,7 @@ def make_inputs(
 
     uses = tensor_uses(program)
 
-    def made(place: int) -> Array:
+    def made(place: int, pool: ThreadPoolExecutor) -> Array | _Drawn:
         tensor = program.tensors[place]
         generator = np.random.Generator(np.random.PCG64([seed, place]))
         shape = tuple(number(d) for d in tensor.dims)
@@ -64,13 +69,47 @@ def make_inputs(
         use = uses.get(tensor.name)
         if use is not None and tensor.dtype.is_integer:
             return _addressing(use, shape, tensor, number, generator)
+        if tensor.dtype.is_float:
+            return _normal(shape, tensor.dtype, [seed, place], pool)
         return _plain(shape, tensor, generator)
 
     places = [n for n, t in enumerate(program.tensors) if t.role in ("input", "inout")]
     # NumPy lets go of the interpreter's lock while it draws numbers
-    with ThreadPoolExecutor(min(max(1, len(places)), cores())) as pool:
-        arrays = list(pool.map(made, places))
-    return {program.tensors[n].name: array for n, array in zip(places, arrays, strict=True)}
+    with ThreadPoolExecutor(cores()) as pool:
+        arrays = [made(n, pool) for n in places]
+        whole = [a() if callable(a) else a for a in arrays]
+    return {program.tensors[n].name: array for n, array in zip(places, whole, strict=True)}
+
+
+_Drawn: TypeAlias = Callable[[], Array]
+"""Waits for an array that threads draw."""
+
+
+def _normal(
+    shape: tuple[int, ...], dtype: DType, seed: list[int], pool: ThreadPoolExecutor
+) -> _Drawn:
+    """Standard normal numbers, drawn in parts: the first with `seed`, the others with their number behind it."""
+    values = np.empty(shape, storage_dtype(dtype))
+    flat = values.reshape(-1)
+
+    def draw(part: int) -> None:
+        own = [*seed, part] if part else seed
+        generator = np.random.Generator(np.random.PCG64(own))
+        into = flat[part * PART : (part + 1) * PART]
+        if dtype.bits == 64:
+            into[:] = generator.standard_normal(into.size)
+            return
+        normal = generator.standard_normal(into.size, np.float32)
+        into[:] = round_to(normal, dtype) if dtype.bits == 8 else normal
+
+    parts = [pool.submit(draw, part) for part in range(-(-flat.size // PART))]
+
+    def drawn() -> Array:
+        for part in parts:
+            part.result()
+        return values
+
+    return drawn
 
 
 def _plain(shape: tuple[int, ...], tensor: ir.Tensor, generator: np.random.Generator) -> Array:
@@ -78,16 +117,17 @@ def _plain(shape: tuple[int, ...], tensor: ir.Tensor, generator: np.random.Gener
     stored = storage_dtype(dtype)
     if dtype.kind == "bool":
         return generator.integers(0, 2, shape).astype(np.bool_)
-    if dtype.is_float:
-        if dtype.bits == 64:
-            return generator.standard_normal(shape)
-        normal = generator.standard_normal(shape, np.float32)
-        return (round_to(normal, dtype) if dtype.bits == 8 else normal).astype(stored)
     low = -8 if dtype.kind == "int" else 0
     values = generator.integers(low, 8 if dtype.kind == "int" else 16, shape)
+    return _stored(values, dtype)
+
+
+def _stored(values: Array, dtype: DType) -> Array:
+    """Integers as an array of the element type holds them."""
     if dtype.bits == 4:
-        return pack(values.astype(compute_dtype(dtype))).reshape(array_shape(shape, dtype))
-    return values.astype(stored)
+        packed = pack(values.astype(compute_dtype(dtype)))
+        return packed.reshape(array_shape(values.shape, dtype))
+    return values.astype(storage_dtype(dtype))
 
 
 def _addressing(
@@ -98,28 +138,28 @@ def _addressing(
     generator: np.random.Generator,
 ) -> Array:
     """Values that index or bound the extents of `use`."""
-    stored = storage_dtype(tensor.dtype)
-    top = np.iinfo(stored).max
+    dtype = tensor.dtype
 
-    def least(extents: list[Sym]) -> int:
-        return min(min(number(e) for e in extents), int(top))
+    def least(extents: list[Sym], most: int) -> int:
+        return min(min(number(e) for e in extents), most)
 
     if use.scalar:
-        return generator.integers(0, max(1, least(use.scalar)), shape).astype(stored)
+        extent = least(use.scalar, dtype.maximum + 1)
+        return _stored(generator.integers(0, max(1, extent), shape), dtype)
     if use.gather:
-        extent = least(use.gather)
+        extent = least(use.gather, dtype.maximum + 1)
         values = generator.integers(0, max(1, extent), shape)
-        if tensor.dtype.kind == "int":
+        if dtype.kind == "int":
             # a few name no element: absent where loaded, not written where stored
             values = np.where(generator.random(shape) < 1 / 16, -1, values)
-        return values.astype(stored)
-    extent = least(use.bound)
+        return _stored(values, dtype)
+    extent = least(use.bound, dtype.maximum)
     values = generator.integers(0, extent + 1, shape)
     if use.paired and shape and shape[-1]:
         values = np.sort(values, axis=-1)
         values[..., 0] = 0
         values[..., -1] = extent
-    return values.astype(stored)
+    return _stored(values, dtype)
 
 
 def tensor_uses(program: ir.Program) -> dict[str, Use]:

@@ -441,10 +441,15 @@ class BoundedArithmetic(Arithmetic):
     ) -> Tile:
         """K additions, each truncated to an ulp as tensor cores do; f8 by the table's 2^-13 K max|a| max|b|."""
         dtype = types[2]
-        if dtype.is_integer:
-            return super().dot(a, b, types, accumulate, precision)
         left, right, present = self.operands(a, b)
         left, right = left.astype(np.float64), right.astype(np.float64)
+        if dtype.is_integer:
+            exact = super().dot(a, b, types, accumulate, precision)
+            error = _error_of_product(a, b, left, right)
+            if accumulate is not None and accumulate.error is not None:
+                error = error + accumulate.error
+            error = np.broadcast_to(error, exact.data.shape)
+            return Tile(exact.data, exact.present, _nonzero(error))
         depth = left.shape[-1]
         value = np.asarray(np.matmul(left, right))
         size = np.matmul(np.abs(left), np.abs(right))
@@ -476,6 +481,17 @@ class BoundedArithmetic(Arithmetic):
             total = np.where(np.isfinite(value) | doubtful, total, 0.0)
         result = self.settle(value, np.asarray(total), dtype)
         return Tile(result.data, widen(present, value.shape), result.error)
+
+
+def _error_of_product(a: Tile, b: Tile, left: Array, right: Array) -> Array:
+    """What the errors of factors make of exact sums of their products."""
+    total: Array = np.zeros(())
+    ea = np.zeros(()) if a.error is None else _masked_error(a, left)
+    if a.error is not None:
+        total = np.matmul(ea, np.abs(right))
+    if b.error is not None:
+        total = total + np.matmul(np.abs(left) + ea, _masked_error(b, right))
+    return total
 
 
 def _rounded(value: Array, dtype: DType) -> Array:

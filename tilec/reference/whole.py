@@ -204,7 +204,7 @@ class Wholes:
         return Whole(np.repeat(x.data, count, axis), x.axis)
 
     def index(self, x: Whole, terms: Sequence[Term]) -> Whole:
-        """Outer indexing by None (a new axis), slices, numbers and one-axis integer arrays (Wholes)."""
+        """Outer indexing by None (a new axis), slices, numbers and integer arrays (Wholes), of which one with several axes stands alone."""
         rank = x.data.ndim
         consumed = sum(t is not None for t in terms)
         if consumed > rank:
@@ -229,12 +229,12 @@ class Wholes:
                 if term.axis is not None:
                     if axis is not None or blocked is not None:
                         raise CannotBlock
-                    axis = place
+                    axis = place + term.data.ndim + term.axis
                 _inside(term.data, data.shape[place])
-                shape = (*data.shape[:place], term.data.size, *data.shape[place + 1 :])
+                shape = (*data.shape[:place], *term.data.shape, *data.shape[place + 1 :])
                 self.room(shape, term.axis is not None or x.axis is not None)
                 data = data.take(term.data, place)
-                place += 1
+                place += term.data.ndim
             else:
                 _inside(np.asarray(term), data.shape[place])
                 data = data.take(term, place)

@@ -132,7 +132,11 @@ def _size(name: str, value: Setting) -> int:
         if isinstance(value, float) and number != value:
             raise ValueError
     except (ValueError, OverflowError):
-        raise fail("E0712", f"`{name}` is a size, and `{value}` is no integer") from None
+        raise fail(
+            "E0712",
+            f"`{name}` is a size, and `{value}` is no integer",
+            help=f"write digits or a power: `-s {name}=4096`, `-s {name}=10**6`",
+        ) from None
     if not 0 <= number < SIZE_LIMIT:
         raise fail(
             "E0712",

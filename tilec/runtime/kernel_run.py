@@ -46,6 +46,7 @@ from tilec.runtime.verify import (
     Finding,
     Reference,
     Tolerance,
+    check_ahead,
     failures,
     interpreted,
     interpreter_bounds,
@@ -238,8 +239,12 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         if not self.options.bench:  # nothing is measured that other processes could disturb
             self._build_ahead(gpu)
         case, bounds = self._oracle(kernel, sizes)
-        if not self.options.bench and wanted and not self._start(wanted).done():
-            self._prepare_next(kernel, sizes)
+        if not self.options.bench and wanted:
+            # while there is nothing to launch
+            if not self._start(wanted).done():
+                case = check_ahead(case)
+            if not self._start(wanted).done():
+                self._prepare_next(kernel, sizes)
         outcome = self._launch(gpu, module, kernel, case, lambda: bounds)
         return replace(outcome, nvcc_calls=len(fresh))
 

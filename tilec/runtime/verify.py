@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -16,7 +16,7 @@ from tilec.forked import cores
 from tilec.ir.dtypes import DType
 from tilec.ir.tile_ir import Program, Tensor
 from tilec.reference.bounds import Comparison, compare
-from tilec.reference.check import check_blocks
+from tilec.reference.check import Checked, check_blocks
 from tilec.reference.interpreter import Interpreter
 from tilec.reference.numbers import Array, unpack
 from tilec.reference.sampling import LIMIT, select
@@ -35,6 +35,9 @@ MOST_THREADS = 16
 MOST_PROCESSES = 16
 FOR_PROCESSES = 10**9
 """Operations of the interpreter from which several processes share its instances."""
+
+MOST_CHECKED = 1 << 26
+"""Elements of all outputs up to which what the checks say of them is kept: 8 bytes for each, at most."""
 
 MOST_ELEMENTS = 1 << 28
 """Elements of an output up to which the interpreter is asked: it keeps 12 bytes for each."""
@@ -71,7 +74,7 @@ class Finding:
 @dataclass(frozen=True)
 class Case:
     """One call that is to be verified. `arrays` are inputs and `inout` parameters as before the launch, in storage form;
-    `files`, `module` and `kernel` are the syntax that `program` was made from."""
+    `files`, `module` and `kernel` are the syntax that `program` was made from. `checked`: what its checks say, where that was evaluated ahead."""
 
     program: Program
     files: Files
@@ -79,6 +82,7 @@ class Case:
     sizes: CallSizes
     arrays: Mapping[str, Array]
     seed: int = 0
+    checked: tuple[Checked, ...] | None = None
 
     @property
     def scalars(self) -> dict[str, HostValue]:
@@ -153,6 +157,29 @@ def interpreter_bounds(
     return Bounds(values, errors, selection.describe(), selection.complete)
 
 
+def check_ahead(case: Case) -> Case:
+    """The case with its checks evaluated, where what they give is not too much to keep; whether they can be is said when they are needed."""
+    elements = sum(prod(tensor_shape(t, case.sizes.environment)) for t in case.written)
+    if elements > MOST_CHECKED:
+        return case
+    with suppress(TileError):
+        return replace(case, checked=tuple(_check_blocks(case)))
+    return case
+
+
+def _check_blocks(case: Case) -> Iterator[Checked]:
+    """What the checks say, in parts."""
+    return check_blocks(
+        case.kernel,
+        case.files,
+        case.files.main,
+        case.program,
+        case.sizes.numbers,
+        case.arrays,
+        case.scalars,
+    )
+
+
 def interpreted(case: Case, outputs: Mapping[str, Array]) -> None:
     """Run the interpreter as a kernel would: writes into `outputs` (and copies of `inout` parameters among them)."""
     arrays = {**_named(case), **outputs}
@@ -212,17 +239,8 @@ def _check_clause(
     case: Case, stored: Mapping[str, Array], bounds: Bounds, tolerance: Tolerance
 ) -> list[Finding]:
     totals: dict[tuple[str, Tolerance], Comparison] = {}
-    blocks = check_blocks(
-        case.kernel,
-        case.files,
-        case.files.main,
-        case.program,
-        case.sizes.numbers,
-        case.arrays,
-        case.scalars,
-    )
     try:
-        for block in blocks:
+        for block in _check_blocks(case) if case.checked is None else case.checked:
             used = tolerance if tolerance.given else Tolerance(block.rtol, block.atol)
             whole = stored[block.name]
             rows = slice(block.start, block.start + len(block.expected)) if whole.ndim else None

@@ -29,7 +29,8 @@ class Label:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One message. `code` must be in the table of codes; `span` is None where no source is involved."""
+    """One message. `code` must be in the table of codes; `span` is None where no source is involved. For a place in a `fn` the call is
+    shown too, and for one in the library it is the place of the message."""
 
     code: str
     message: str
@@ -41,6 +42,14 @@ class Diagnostic:
 
     def __post_init__(self) -> None:
         assert self.code in CODES, f"code {self.code} is not in the table of codes"
+        span = self.span
+        if span is None or span.called is None or self.secondary:
+            return
+        if span.source.library:
+            object.__setattr__(self, "span", span.called)
+            object.__setattr__(self, "secondary", (Label(span, "this is expanded"),))
+        else:
+            object.__setattr__(self, "secondary", (Label(span.called, "expanded here"),))
 
     @property
     def level(self) -> str:

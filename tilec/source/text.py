@@ -14,12 +14,13 @@ class Source:
     """One `.tile` file in memory.
 
     `name` is what messages print (the path as the user wrote it), `path` the resolved path used for
-    imports and dependency files, or "" for text that came from elsewhere.
+    imports and dependency files, or "" for text that came from elsewhere. `library`: a module of `std`.
     """
 
     name: str
     text: str
     path: str = ""
+    library: bool = False
 
     @cached_property
     def line_starts(self) -> list[int]:
@@ -45,11 +46,12 @@ class Source:
 
 @dataclass(frozen=True)
 class Span:
-    """Characters [start, end) of a source."""
+    """Characters [start, end) of a source; in a `fn` that is expanded `called` is the outermost call."""
 
     source: Source = field(repr=False)
     start: int
     end: int
+    called: Span | None = field(default=None, repr=False, compare=False)
 
     @property
     def line(self) -> int:

@@ -257,7 +257,7 @@ class Builder:
                 f"{len(targets)} name{'s' * (len(targets) > 1)} for {len(ranges)} "
                 f"range{'s' * (len(ranges) > 1)}",
                 _over([targets[0], targets[-1]]),
-                help="give one range for each name",
+                help=_one_range(kind.text, len(targets), ranges),
             )
         if kind.text != "parallel" and len(ranges) != 1:
             raise fail(
@@ -529,6 +529,21 @@ def _require_effects(statements: Sequence[ast.Stmt], comparisons: bool = False) 
                 value.span,
                 help="`=` assigns, `==` compares" if equal else "assign the value: `x = …`",
             )
+
+
+def _one_range(kind: str, names: int, ranges: Sequence[ast.Range]) -> str:
+    """The help where ranges do not fit the names; `range(0, n, 4)` is Python's for one of them."""
+    texts = [r.span.text for r in ranges]
+    if names == 1 and all(r.lower is None and r.step is None for r in ranges):
+        if len(texts) == 3:
+            return (
+                f"write `{kind}({texts[0]} : {texts[1]} by {texts[2]})`, or one range for each name"
+            )
+        if kind != "parallel":
+            return f"write `{kind}({texts[0]} : {texts[1]})`"
+        if len(texts) == 2:
+            return f"write `{kind}({texts[0]} by {texts[1]})`, or one range for each name"
+    return "give one range for each name"
 
 
 FOREIGN = {

@@ -244,7 +244,7 @@ class Reader:
         return fail("E0102", message, span, help=helped)
 
     def _bad_number(self, start: int) -> TileError:
-        found = re.compile(r"[\w.]+").match(self.source.text, start, self.end)
+        found = re.compile(r"\d[\d.]*[eE][+-]\w+|[\w.]+").match(self.source.text, start, self.end)
         assert found is not None
         shown = found[0] if len(found[0]) <= 40 else found[0][:40] + "…"
         return fail(

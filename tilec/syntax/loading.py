@@ -161,7 +161,9 @@ def _reachable(source: Source, read: Read, sink: Sink) -> tuple[dict[str, Module
 
 def _placed(source: Source, path: str) -> Source:
     """`source` with its resolved path, which a reader of memory may not know."""
-    return source if source.path == path else Source(source.name, source.text, path)
+    library = _in_std(path)
+    known = source.path == path and not library
+    return source if known else Source(source.name, source.text, path, library)
 
 
 def _target(item: Import, importer: Source) -> tuple[str, str]:

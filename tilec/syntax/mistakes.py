@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
+from tilec.ir.dtypes import DTYPES
 from tilec.source.diagnostics import TileError, fail
 from tilec.source.text import Span
 from tilec.syntax.building import FOREIGN
@@ -117,11 +119,14 @@ def _misplaced(found: Lexeme, could: frozenset[str], reader: Reader) -> TileErro
             help="declarations start in column 0",
         )
     if "KERNEL" in could and found.type in ("NAME", "FOR", "IF", "RETURN", "ASSERT"):
+        near = difflib.get_close_matches(found.text, ("kernel", "fn", "const", "import"), n=1)
         return fail(
             "E0112",
             f"unexpected {_described(found)} outside a declaration",
             found.span,
-            help="a file holds `import`, `const`, `fn` and `kernel` declarations; statements are indented in them",
+            help=f"did you mean `{near[0]}`?"
+            if near
+            else "a file holds `import`, `const`, `fn` and `kernel` declarations; statements are indented in them",
         )
     return None
 
@@ -192,6 +197,22 @@ def _help(found: Lexeme, previous: Lexeme | None, could: frozenset[str], reader:
         return "add `:` at the end of the line"
     if first == "TUNE" and found.type == "EQUAL":
         return "write `tune BM in (64, 128)`"
+    if first == "KERNEL" and (helped := _of_head(found, previous, could)):
+        return helped
+    if found.type == "STRING" and (helped := _of_string(found, previous, reader)):
+        return helped
+    if first == "FOR" and found.type == "COLON" and could == {"LPAR"}:
+        return "loops go over `parallel(…)` (the grid), `range(…)` (in order) or `unroll(…)`"
+    if found.text == "@" and "KERNEL" in could:
+        return "there are no decorators; write `kernel NAME(…) -> …:`"
+    if found.type == "COLON" and _followed_by(found, "="):
+        return "a name is bound by a statement of its own: `x = …`"
+    if found.type == "DOT" and _followed_by(found, ".."):
+        return "write one `:` for each dimension"
+    if found.type == "NAME" and found.text == "is":
+        return "compare numbers with `==`; no value is `None`"
+    if found.type == "LSQB" and "INTEGER" in could:
+        return "there are no lists; tiles are made by `zeros(f32, i)`, `full(f32, v, i)` and loads"
     if found.type == "COLON" and first == "NAME" and not reader.brackets:
         return "variables are not declared; write `x = …`"
     if found.type in ("ELSE", "ELIF") and "FOR" in could:
@@ -203,7 +224,7 @@ def _help(found: Lexeme, previous: Lexeme | None, could: frozenset[str], reader:
     if found.type in ("AMPERSAND", "BAR") and before == found.type:
         return "write `and`, `or` for scalars and `&`, `|` for tiles"
     if found.type == "COLON" and before == "COLON":
-        return "a slice has a start and an end only: `x[0:64]`"
+        return "a slice has a start and an end only: `x[0:64]`; every second element of a tensor is `x[2 * i]`"
     if found.text in RESERVED and "NAME" in could:
         return f"`{found.text}` is a word of the language; choose another name"
     if previous is not None and before == "SIGN" and _doubled(previous):
@@ -211,6 +232,32 @@ def _help(found: Lexeme, previous: Lexeme | None, could: frozenset[str], reader:
     if found.type == "_NEWLINE" and "INTEGER" in could:
         return "a line goes on after its end only inside `(` or `[`"
     return ""
+
+
+def _of_head(found: Lexeme, previous: Lexeme | None, could: frozenset[str]) -> str:
+    """What was probably meant in the head of a kernel, or nothing."""
+    if found.type == "COMMA" and "COLON" in could and "RPAR" not in could:
+        return "several outputs stand in brackets: `-> (y: f32[N], z: f32[N]):`"
+    if could == {"COLON"} and found.type != "_NEWLINE":
+        if previous is not None and previous.text in DTYPES:
+            return f"an output has a name: `-> y: {previous.text}[…]:`"
+        return "a parameter has an element type: `x: f32[N]`, `n: i32`"
+    return ""
+
+
+def _of_string(found: Lexeme, previous: Lexeme | None, reader: Reader) -> str:
+    """What was probably meant by a string where none can stand, or nothing."""
+    if previous is not None and previous.span.end == found.span.start:
+        if previous.type == "NAME":
+            return 'strings have no prefix; `print("x is", x)` prints texts and scalars'
+        if previous.type == "STRING":
+            return "comments begin with `#`"
+    return ""
+
+
+def _followed_by(lexeme: Lexeme, text: str) -> bool:
+    """Whether `text` stands right behind `lexeme`."""
+    return lexeme.span.source.text.startswith(text, lexeme.span.end)
 
 
 def _doubled(sign: Lexeme) -> bool:

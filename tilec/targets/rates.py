@@ -146,10 +146,15 @@ def copy_cost(arch: str, bits: int, share: float) -> CopyCost | None:
     """clocks of an SM for a multiply-add"""
     if saved <= 0:
         return None
-    multiprocessors = REPRESENTATIVES[arch].multiprocessors
     moved = 2 * bits / 8 / (memory * MEMORY_SHARE)
-    launch = LAUNCH_MICROSECONDS * 1e3 * clock * multiprocessors
-    return CopyCost(moved / saved, launch / saved)
+    return CopyCost(moved / saved, launch_clocks(arch) / saved)
+
+
+def launch_clocks(arch: str) -> float:
+    """Clocks of all SMs of the representative device that a kernel in front of another one takes, whatever it does."""
+    clock = clock_gigahertz(arch)
+    assert clock is not None
+    return LAUNCH_MICROSECONDS * 1e3 * clock * REPRESENTATIVES[arch].multiprocessors
 
 
 STEP_CLOCKS = 510

@@ -124,8 +124,8 @@ def _parts(loop: t.For, facts: Facts) -> _Parts | None:
         found, names = needs([dot.b.id])
         if names or any(isinstance(op, t.Dot) for op in body if id(op) in found):
             return None
-        # scalars are made again for the trip that they are of
-        late |= {n for n in found if n not in early or n in scalars}
+        # what the early products read too is made again, for the trip that it is of
+        late |= found
     work: list[t.Op] = []
     for op in body:
         if id(op) in early or id(op) in updates or op in late_dots or id(op) in late:

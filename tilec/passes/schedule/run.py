@@ -43,7 +43,7 @@ def schedule(
     """Filter trips, fold exponentials, defer sums, run loops backwards, rotate them, keep references, put rows first. `warps`: for products
     of warps, which are done where they stand and have no copy engine: a branch is one there. `positive`: sizes that are so wherever the
     result is launched; `parts`: warpgroups that share out the columns of sums."""
-    numbers = Numbers(program.nests)
+    numbers = Numbers((*program.nests, nest))
     origin: dict[int, int] = {}
     steps: list[str] = []
     folded = False

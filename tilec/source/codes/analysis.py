@@ -264,4 +264,9 @@ CODES: dict[str, CodeEntry] = {
         "output that is never stored",
         "Nothing in the kernel writes this output, so it keeps whatever it held.",
     ),
+    "W0202": CodeEntry(
+        "elements that several instances store",
+        "The place of a store is the same for all instances along an axis of the grid, and the value is not: which one is kept is nobody's choice. "
+        "A sum over that axis is a loop inside the instance, or an atomic.",
+    ),
 }

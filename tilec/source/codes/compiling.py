@@ -23,7 +23,8 @@ CODES: dict[str, CodeEntry] = {
     "E0513": CodeEntry(
         "4-bit tensors cannot be written yet",
         "`i4` and `u4` inputs compile; outputs of 4-bit elements are checked and interpreted, but have no CUDA form yet: two "
-        "threads would write one byte. Write `i8` and pack it in a kernel of its own.",
+        "threads would write one byte. Write a `u8` tensor with half as many columns, `((high & 15) << 4 | low & 15).to(u8)`, of the even and "
+        "the odd columns, `x.view(R, C // 2, 2)[r, :, 0]` and `[r, :, 1]`.",
     ),
     "E0514": CodeEntry(
         "no product of these element types",
@@ -101,3 +102,6 @@ CODES: dict[str, CodeEntry] = {
         "Tune again.",
     ),
 }
+
+TOO_LARGE = frozenset({"E0601", "E0603"})
+"""What a kernel with smaller tiles may be free of: too many registers, too much shared memory."""
