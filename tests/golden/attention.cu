@@ -999,10 +999,10 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT6 = 16;
-  constexpr int kWidthT6 = 2;
-  constexpr int kStepsT6Line = 4;
-  constexpr int kWidthT6Line = 8;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
+  constexpr int kStepsT2Line = 4;
+  constexpr int kWidthT2Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -1025,7 +1025,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 4 * 32 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t6_line_first = thread % 4 * 8;
+  const int t2_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -1056,7 +1056,6 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
     }
   }
   cp_async_commit();
-  const int k_row_end = T;
 
   // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
   const bf16_t* const k_at_ = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128;
@@ -1067,14 +1066,14 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
     for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
       const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
       cp_async_partial<16>(shared.k_tiles[2].beyond(k_row_lane, k_col_at, k_row_step * 8, 0),
-          k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
+          k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < T ? 16 : 0);
     }
   }
   cp_async_commit();
 
   // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
   if (0 < ceil_div(T, BN) - 1) {
-    const int k_row_end_2 = T - BN;
+    const int k_row_end = T - BN;
 
     // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
     const bf16_t* const k_at__2 = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
@@ -1086,10 +1085,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       for (int k_col_step = 0; k_col_step < kStepsKCol; ++k_col_step) {
         const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
         cp_async_partial<16>(shared.k_tiles[0].beyond(k_row_lane, k_col_at, k_row_step * 8, 0),
-            k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end_2 ? 16 : 0);
+            k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128, k_row_at < k_row_end ? 16 : 0);
       }
     }
   }
+  const int v_row_end = T;
 
   // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
   const bf16_t* const v_at = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128;
@@ -1100,7 +1100,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
     for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
       const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
       cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 8, 0),
-          v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+          v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -1108,7 +1108,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
   for (int stage = 1; stage < 2; ++stage) {
     if (stage < ceil_div(T, BN) - 1) {
-      const int k_row_end_2 = T - BN * stage - BN;
+      const int k_row_end = T - BN * stage - BN;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at__2 = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
@@ -1121,14 +1121,14 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
           cp_async_partial<16>(shared.k_tiles[stage].beyond(k_row_lane, k_col_at, k_row_step * 8,
               0), k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128,
-              k_row_at < k_row_end_2 ? 16 : 0);
+              k_row_at < k_row_end ? 16 : 0);
         }
       }
     }
 
     // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
     if (stage < ceil_div(T, BN)) {
-      const int v_row_end = T - BN * stage;
+      const int v_row_end_2 = T - BN * stage;
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at_2 = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
@@ -1141,7 +1141,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[stage].beyond(v_row_lane, v_col_at, v_row_step * 8,
               0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128,
-              v_row_at < v_row_end ? 16 : 0);
+              v_row_at < v_row_end_2 ? 16 : 0);
         }
       }
     }
@@ -1396,14 +1396,14 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   }
 
   // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
-  Vector<float, kWidthT6> acc[kStepsI][kStepsT6];
+  Vector<float, kWidthT2> acc[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        acc[i_step][t6_step][t6_sub] = 0.0f * alpha[i_step];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        acc[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
       }
     }
   }
@@ -2170,10 +2170,10 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+          for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
             #pragma unroll
-            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-              acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha_2[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
             }
           }
         }
@@ -2946,10 +2946,10 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+          for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
             #pragma unroll
-            for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-              acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha_2[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
             }
           }
         }
@@ -2975,7 +2975,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
 
     // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
     if (j_tile_next < ceil_div(T, BN) - 1) {
-      const int k_row_end_2 = T - BN * j_tile_next - BN;
+      const int k_row_end = T - BN * j_tile_next - BN;
 
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       const bf16_t* const k_at__2 = k + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
@@ -2988,14 +2988,14 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
           cp_async_partial<16>(shared.k_tiles[j_tile_next % 3].beyond(k_row_lane, k_col_at,
               k_row_step * 8, 0), k_at__2 + int64_t{k_col_at} + int64_t{k_row_at} * 128,
-              k_row_at < k_row_end_2 ? 16 : 0);
+              k_row_at < k_row_end ? 16 : 0);
         }
       }
     }
 
     // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
     if (j_tile_next < ceil_div(T, BN)) {
-      const int v_row_end = T - BN * j_tile_next;
+      const int v_row_end_2 = T - BN * j_tile_next;
 
       // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       const bf16_t* const v_at_2 = v + int64_t{H} * T * b * 128 + int64_t{T} * h * 128
@@ -3008,7 +3008,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[j_tile_next % 3].beyond(v_row_lane, v_col_at,
               v_row_step * 8, 0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128,
-              v_row_at < v_row_end ? 16 : 0);
+              v_row_at < v_row_end_2 ? 16 : 0);
         }
       }
     }
@@ -3020,14 +3020,14 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   __syncthreads();  // the tiles behind the loop have landed
 
   // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-  Vector<float, kWidthT6> acc_2[kStepsI][kStepsT6];
+  Vector<float, kWidthT2> acc_2[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        acc_2[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        acc_2[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub];
       }
     }
   }
@@ -3084,7 +3084,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   // attention.tile:23  o[b, h, i, :] = acc / where(l == 0.0, 1.0, l)[:, None]
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
       + int64_t{BM} * i_tile * 128;
-  Vector<bf16_t, kWidthT6> o_out[kStepsI][kStepsT6];
+  Vector<bf16_t, kWidthT2> o_out[kStepsI][kStepsT2];
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3098,27 +3098,27 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-      Vector<float, kWidthT6> o_out_wide;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      Vector<float, kWidthT2> o_out_wide;
       #pragma unroll
-      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        const float acc_3 = gt ? acc_2[i_step][t6_step][t6_sub] : 0.0f;
-        o_out_wide[t6_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        const float acc_3 = gt ? acc_2[i_step][t2_step][t2_sub] : 0.0f;
+        o_out_wide[t2_sub] = acc_3 * by_scale[i_step] * by_reciprocal[i_step];
       }
-      o_out[i_step][t6_step] = convert_vector<bf16_t>(o_out_wide);
+      o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
     }
   }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step / 2 * 16 + i_step % 2 * 8;
     #pragma unroll
-    for (int t6_line_step = 0; t6_line_step < kStepsT6Line; ++t6_line_step) {
-      const int t6_line_at = t6_line_first + t6_line_step * 32;
-      const Vector<bf16_t, kWidthT6Line> o_line = gather_quad(o_out[i_step][4 * t6_line_step],
-          o_out[i_step][4 * t6_line_step + 1], o_out[i_step][4 * t6_line_step + 2],
-          o_out[i_step][4 * t6_line_step + 3]);
+    for (int t2_line_step = 0; t2_line_step < kStepsT2Line; ++t2_line_step) {
+      const int t2_line_at = t2_line_first + t2_line_step * 32;
+      const Vector<bf16_t, kWidthT2Line> o_line = gather_quad(o_out[i_step][4 * t2_line_step],
+          o_out[i_step][4 * t2_line_step + 1], o_out[i_step][4 * t2_line_step + 2],
+          o_out[i_step][4 * t2_line_step + 3]);
       if (i_at < q_row_end) {
-        store_whole(o_at + int64_t{i_at} * 128 + t6_line_at, o_line);
+        store_whole(o_at + int64_t{i_at} * 128 + t2_line_at, o_line);
       }
     }
   }
@@ -3149,8 +3149,8 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT6 = 16;
-  constexpr int kWidthT6 = 2;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -3173,7 +3173,7 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t6_first = thread % 4 * 2;
+  const int t2_first = thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -3212,14 +3212,14 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     l[i_step] = 0.0f;
   }
-  Vector<float, kWidthT6> acc[kStepsI][kStepsT6];
+  Vector<float, kWidthT2> acc[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        acc[i_step][t6_step][t6_sub] = 0.0f;
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        acc[i_step][t2_step][t2_sub] = 0.0f;
       }
     }
   }
@@ -3400,10 +3400,10 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -3589,10 +3589,10 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-            acc[i_step][t6_step][t6_sub] = acc[i_step][t6_step][t6_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -3704,15 +3704,15 @@ __device__ __forceinline__ void attention_body_2(const bf16_t* __restrict__ q,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-      const int t6_at = t6_first + t6_step * 8;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      const int t2_at = t2_first + t2_step * 8;
       if (i_at < q_row_end) {
-        Vector<float, kWidthT6> o_out;
+        Vector<float, kWidthT2> o_out;
         #pragma unroll
-        for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-          o_out[t6_sub] = acc[i_step][t6_step][t6_sub] * by_scale[i_step] * by_reciprocal[i_step];
+        for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+          o_out[t2_sub] = acc[i_step][t2_step][t2_sub] * by_scale[i_step] * by_reciprocal[i_step];
         }
-        store_single(o_at + int64_t{i_at} * 128 + t6_at, convert_vector<bf16_t>(o_out));
+        store_single(o_at + int64_t{i_at} * 128 + t2_at, convert_vector<bf16_t>(o_out));
       }
     }
   }

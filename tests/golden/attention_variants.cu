@@ -1085,10 +1085,10 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT10 = 16;
-  constexpr int kWidthT10 = 2;
-  constexpr int kStepsT10Line = 4;
-  constexpr int kWidthT10Line = 8;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
+  constexpr int kStepsT2Line = 4;
+  constexpr int kWidthT2Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -1111,7 +1111,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t10_line_first = thread % 4 * 8;
+  const int t2_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -1143,7 +1143,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     }
   }
   cp_async_commit();
-  const int k_row_end = min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023);
+  const int k_row_end = S - max_of(0, BM * i_tile - 1023);
   const bf16_t* const k_at_ = k + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
       + static_cast<int64_t>(max_of(0, BM * i_tile - 1023)) * 128;
   #pragma unroll
@@ -1177,6 +1177,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       }
     }
   }
+  const int v_row_end = min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023);
 
   // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
   const bf16_t* const v_at = v + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
@@ -1188,7 +1189,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
       const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
       cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0),
-          v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
+          v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -1460,14 +1461,14 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
   // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
   // BN):
-  Vector<float, kWidthT10> state_2[kStepsI][kStepsT10];
+  Vector<float, kWidthT2> state_2[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-        state_2[i_step][t10_step][t10_sub] = 0.0f * alpha[i_step];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        state_2[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
       }
     }
   }
@@ -1519,7 +1520,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
     // BN):
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S) - max_of(0, BM * i_tile - 1023), BN)) {
-      const int v_row_end = min_of(BM * i_tile + BM, S) - BN * j_tile_next
+      const int v_row_end_2 = min_of(BM * i_tile + BM, S) - BN * j_tile_next
           - max_of(0, BM * i_tile - 1023);
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
@@ -1535,7 +1536,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].beyond(v_row_lane, v_col_at,
               v_row_step * 16, 0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128,
-              v_row_at < v_row_end ? 16 : 0);
+              v_row_at < v_row_end_2 ? 16 : 0);
         }
       }
     }
@@ -2995,11 +2996,10 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+          for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
             #pragma unroll
-            for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-              state_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub]
-                  * alpha_2[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha_2[i_step];
             }
           }
         }
@@ -4479,11 +4479,10 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+          for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
             #pragma unroll
-            for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-              state_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub]
-                  * alpha_2[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha_2[i_step];
             }
           }
         }
@@ -4514,14 +4513,14 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  Vector<float, kWidthT10> product_2[kStepsI][kStepsT10];
+  Vector<float, kWidthT2> product_2[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-        product_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        product_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub];
       }
     }
   }
@@ -4583,7 +4582,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   // attention_variants.tile:14  o[b, h, i, :] = softmax.end(state)
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
       + int64_t{BM} * i_tile * 128;
-  Vector<bf16_t, kWidthT10> o_out[kStepsI][kStepsT10];
+  Vector<bf16_t, kWidthT2> o_out[kStepsI][kStepsT2];
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -4598,27 +4597,27 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
-      Vector<float, kWidthT10> o_out_wide;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      Vector<float, kWidthT2> o_out_wide;
       #pragma unroll
-      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-        const float state_2_2 = gt ? product_2[i_step][t10_step][t10_sub] : 0.0f;
-        o_out_wide[t10_sub] = state_2_2 * by_scale[i_step] * by_reciprocal[i_step];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        const float state_2_2 = gt ? product_2[i_step][t2_step][t2_sub] : 0.0f;
+        o_out_wide[t2_sub] = state_2_2 * by_scale[i_step] * by_reciprocal[i_step];
       }
-      o_out[i_step][t10_step] = convert_vector<bf16_t>(o_out_wide);
+      o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
     }
   }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t10_line_step = 0; t10_line_step < kStepsT10Line; ++t10_line_step) {
-      const int t10_line_at = t10_line_first + t10_line_step * 32;
-      const Vector<bf16_t, kWidthT10Line> o_line = gather_quad(o_out[i_step][4 * t10_line_step],
-          o_out[i_step][4 * t10_line_step + 1], o_out[i_step][4 * t10_line_step + 2],
-          o_out[i_step][4 * t10_line_step + 3]);
+    for (int t2_line_step = 0; t2_line_step < kStepsT2Line; ++t2_line_step) {
+      const int t2_line_at = t2_line_first + t2_line_step * 32;
+      const Vector<bf16_t, kWidthT2Line> o_line = gather_quad(o_out[i_step][4 * t2_line_step],
+          o_out[i_step][4 * t2_line_step + 1], o_out[i_step][4 * t2_line_step + 2],
+          o_out[i_step][4 * t2_line_step + 3]);
       if (i_at < q_row_end) {
-        store_whole(o_at + int64_t{i_at} * 128 + t10_line_at, o_line);
+        store_whole(o_at + int64_t{i_at} * 128 + t2_line_at, o_line);
       }
     }
   }
@@ -4637,8 +4636,8 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT8 = 16;
-  constexpr int kWidthT8 = 2;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -4661,7 +4660,7 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t8_first = thread % 4 * 2;
+  const int t2_first = thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -4707,14 +4706,14 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     state_1[i_step] = 0.0f;
   }
-  Vector<float, kWidthT8> state_2[kStepsI][kStepsT8];
+  Vector<float, kWidthT2> state_2[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-        state_2[i_step][t8_step][t8_sub] = 0.0f;
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        state_2[i_step][t2_step][t2_sub] = 0.0f;
       }
     }
   }
@@ -4946,10 +4945,10 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -5145,10 +5144,10 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -5221,16 +5220,16 @@ __device__ __forceinline__ void sliding_window_body_2(const bf16_t* __restrict__
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-      const int t8_at = t8_first + t8_step * 8;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      const int t2_at = t2_first + t2_step * 8;
       if (i_at < q_row_end) {
-        Vector<float, kWidthT8> o_out;
+        Vector<float, kWidthT2> o_out;
         #pragma unroll
-        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          o_out[t8_sub] = state_2[i_step][t8_step][t8_sub] * by_scale[i_step]
+        for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+          o_out[t2_sub] = state_2[i_step][t2_step][t2_sub] * by_scale[i_step]
               * by_reciprocal[i_step];
         }
-        store_single(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
+        store_single(o_at + int64_t{i_at} * 128 + t2_at, convert_vector<bf16_t>(o_out));
       }
     }
   }
@@ -5332,10 +5331,10 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT10 = 16;
-  constexpr int kWidthT10 = 2;
-  constexpr int kStepsT10Line = 4;
-  constexpr int kWidthT10Line = 8;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
+  constexpr int kStepsT2Line = 4;
+  constexpr int kWidthT2Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -5358,7 +5357,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t10_line_first = thread % 4 * 8;
+  const int t2_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -5394,6 +5393,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
   const float* const slope_at = slope + h;
   const float slope_value = load_element(slope_at);
+  const int k_row_end = BN - BN * ceil_div(min_of(BM * i_tile + BM, S), BN)
+      + min_of(BM * i_tile + BM, S);
   const int k_row_begin_end = BN - BN * ceil_div(min_of(BM * i_tile + BM, S), BN);
 
   // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
@@ -5407,7 +5408,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       const int k_col_at = (k_col_step * kThreadsKCol + k_col_lane) * kWidthKCol;
       cp_async_partial<16>(shared.k_tiles[1].beyond(k_row_lane, k_col_at, k_row_step * 16, 0),
           k_at_ + int64_t{k_col_at} + int64_t{k_row_at} * 128,
-          ceil_div(min_of(BM * i_tile + BM, S), BN) > 0 && k_row_at >= k_row_begin_end ? 16 : 0);
+          k_row_at < k_row_end && k_row_at >= k_row_begin_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -5431,8 +5432,6 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       }
     }
   }
-  const int v_row_end = BN - BN * ceil_div(min_of(BM * i_tile + BM, S), BN)
-      + min_of(BM * i_tile + BM, S);
 
   // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
   // -inf), v[b, h, j, :])
@@ -5445,7 +5444,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     for (int v_col_step = 0; v_col_step < kStepsVCol; ++v_col_step) {
       const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
       cp_async_partial<16>(shared.v_tiles[0].beyond(v_row_lane, v_col_at, v_row_step * 16, 0),
-          v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < v_row_end ? 16 : 0);
+          v_at + int64_t{v_col_at} + int64_t{v_row_at} * 128, v_row_at < k_row_end ? 16 : 0);
     }
   }
   cp_async_commit();
@@ -5751,14 +5750,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   }
 
   // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
-  Vector<float, kWidthT10> state_2[kStepsI][kStepsT10];
+  Vector<float, kWidthT2> state_2[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-        state_2[i_step][t10_step][t10_sub] = 0.0f * alpha[i_step];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        state_2[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
       }
     }
   }
@@ -5806,7 +5805,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
     // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
     if (j_tile_next < ceil_div(min_of(BM * i_tile + BM, S), BN)) {
-      const int v_row_end_2 = BN * j_tile_next - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + BN
+      const int v_row_end = BN * j_tile_next - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + BN
           + min_of(BM * i_tile + BM, S);
 
       // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
@@ -5822,7 +5821,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           const int v_col_at = (v_col_step * kThreadsVCol + v_col_lane) * kWidthVCol;
           cp_async_partial<16>(shared.v_tiles[j_tile_next % 2].beyond(v_row_lane, v_col_at,
               v_row_step * 16, 0), v_at_2 + int64_t{v_col_at} + int64_t{v_row_at} * 128,
-              v_row_at < v_row_end_2 ? 16 : 0);
+              v_row_at < v_row_end ? 16 : 0);
         }
       }
     }
@@ -7474,11 +7473,10 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+          for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
             #pragma unroll
-            for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-              state_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub]
-                  * alpha_2[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha_2[i_step];
             }
           }
         }
@@ -9245,11 +9243,10 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
-          for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+          for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
             #pragma unroll
-            for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-              state_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub]
-                  * alpha_2[i_step];
+            for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha_2[i_step];
             }
           }
         }
@@ -9279,14 +9276,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  Vector<float, kWidthT10> product_2[kStepsI][kStepsT10];
+  Vector<float, kWidthT2> product_2[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-        product_2[i_step][t10_step][t10_sub] = state_2[i_step][t10_step][t10_sub];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        product_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub];
       }
     }
   }
@@ -9347,7 +9344,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   // attention_variants.tile:33  o[b, h, i, :] = softmax.end(state)
   bf16_t* const o_at = o + int64_t{H} * S * b * 128 + int64_t{S} * h * 128
       + int64_t{BM} * i_tile * 128;
-  Vector<bf16_t, kWidthT10> o_out[kStepsI][kStepsT10];
+  Vector<bf16_t, kWidthT2> o_out[kStepsI][kStepsT2];
   float by_scale[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -9362,27 +9359,27 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
-      Vector<float, kWidthT10> o_out_wide;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      Vector<float, kWidthT2> o_out_wide;
       #pragma unroll
-      for (int t10_sub = 0; t10_sub < kWidthT10; ++t10_sub) {
-        const float state_2_2 = gt ? product_2[i_step][t10_step][t10_sub] : 0.0f;
-        o_out_wide[t10_sub] = state_2_2 * by_scale[i_step] * by_reciprocal[i_step];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        const float state_2_2 = gt ? product_2[i_step][t2_step][t2_sub] : 0.0f;
+        o_out_wide[t2_sub] = state_2_2 * by_scale[i_step] * by_reciprocal[i_step];
       }
-      o_out[i_step][t10_step] = convert_vector<bf16_t>(o_out_wide);
+      o_out[i_step][t2_step] = convert_vector<bf16_t>(o_out_wide);
     }
   }
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t10_line_step = 0; t10_line_step < kStepsT10Line; ++t10_line_step) {
-      const int t10_line_at = t10_line_first + t10_line_step * 32;
-      const Vector<bf16_t, kWidthT10Line> o_line = gather_quad(o_out[i_step][4 * t10_line_step],
-          o_out[i_step][4 * t10_line_step + 1], o_out[i_step][4 * t10_line_step + 2],
-          o_out[i_step][4 * t10_line_step + 3]);
+    for (int t2_line_step = 0; t2_line_step < kStepsT2Line; ++t2_line_step) {
+      const int t2_line_at = t2_line_first + t2_line_step * 32;
+      const Vector<bf16_t, kWidthT2Line> o_line = gather_quad(o_out[i_step][4 * t2_line_step],
+          o_out[i_step][4 * t2_line_step + 1], o_out[i_step][4 * t2_line_step + 2],
+          o_out[i_step][4 * t2_line_step + 3]);
       if (i_at < q_row_end) {
-        store_whole(o_at + int64_t{i_at} * 128 + t10_line_at, o_line);
+        store_whole(o_at + int64_t{i_at} * 128 + t2_line_at, o_line);
       }
     }
   }
@@ -9401,8 +9398,8 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT8 = 16;
-  constexpr int kWidthT8 = 2;
+  constexpr int kStepsT2 = 16;
+  constexpr int kWidthT2 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
@@ -9425,7 +9422,7 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   const int k_row_lane = thread / 16;
   const int i_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t8_first = thread % 4 * 2;
+  const int t2_first = thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -9475,14 +9472,14 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     state_1[i_step] = 0.0f;
   }
-  Vector<float, kWidthT8> state_2[kStepsI][kStepsT8];
+  Vector<float, kWidthT2> state_2[kStepsI][kStepsT2];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-        state_2[i_step][t8_step][t8_sub] = 0.0f;
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        state_2[i_step][t2_step][t2_sub] = 0.0f;
       }
     }
   }
@@ -9736,10 +9733,10 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -9965,10 +9962,10 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            state_2[i_step][t8_step][t8_sub] = state_2[i_step][t8_step][t8_sub] * alpha[i_step];
+          for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+            state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha[i_step];
           }
         }
       }
@@ -10040,16 +10037,16 @@ __device__ __forceinline__ void soft_cap_alibi_body_2(const bf16_t* __restrict__
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_first + i_step * 8;
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-      const int t8_at = t8_first + t8_step * 8;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      const int t2_at = t2_first + t2_step * 8;
       if (i_at < q_row_end) {
-        Vector<float, kWidthT8> o_out;
+        Vector<float, kWidthT2> o_out;
         #pragma unroll
-        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          o_out[t8_sub] = state_2[i_step][t8_step][t8_sub] * by_scale[i_step]
+        for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+          o_out[t2_sub] = state_2[i_step][t2_step][t2_sub] * by_scale[i_step]
               * by_reciprocal[i_step];
         }
-        store_single(o_at + int64_t{i_at} * 128 + t8_at, convert_vector<bf16_t>(o_out));
+        store_single(o_at + int64_t{i_at} * 128 + t2_at, convert_vector<bf16_t>(o_out));
       }
     }
   }
@@ -10153,14 +10150,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT9 = 16;
-  constexpr int kWidthT9 = 2;
-  constexpr int kStepsT9Line = 4;
-  constexpr int kWidthT9Line = 8;
+  constexpr int kStepsT3 = 16;
+  constexpr int kWidthT3 = 2;
+  constexpr int kStepsT3Line = 4;
+  constexpr int kWidthT3Line = 8;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
-  constexpr int kStepsT5 = 2;
+  constexpr int kStepsT = 2;
   constexpr int kStepsKRow = 8;
   constexpr int kThreadsKRow = 16;
   constexpr int kStepsQRow = 8;
@@ -10177,9 +10174,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   const int v_row_lane = thread / 16;
   const int q_row_lane = thread / 16;
   const int k_row_lane = thread / 16;
-  const int t5_first = thread / 32 % 8 * 16 + thread / 4 % 8;
+  const int t_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t9_line_first = thread % 4 * 8;
+  const int t3_line_first = thread % 4 * 8;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -10283,14 +10280,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   __syncthreads();  // the tiles in front of the loop have landed
 
   // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-  Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
+  Vector<float, kWidthJ> product[kStepsT][kStepsJ];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        product[t5_step][j_step][j_sub] = 0.0f;
+        product[t_step][j_step][j_sub] = 0.0f;
       }
     }
   }
@@ -10335,36 +10332,36 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
   // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
   // -inf), v[j, h, :])
-  Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
+  Vector<float, kWidthJ> tile[kStepsT][kStepsJ];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const int t5_at = t5_first + t5_step * 8;
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const int t_at = t_first + t_step * 8;
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       const int j_at = j_first + j_step * 8;
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
         const int j_el = j_at + j_sub;
-        tile[t5_step][j_step][j_sub] = j_el >= j_begin_end
-            ? BM * t_tile - j_first + t5_at >= j_el - j_first ? product[t5_step][j_step][j_sub]
+        tile[t_step][j_step][j_sub] = j_el >= j_begin_end
+            ? BM * t_tile - j_first + t_at >= j_el - j_first ? product[t_step][j_step][j_sub]
             : -INFINITY : -INFINITY;
       }
     }
   }
 
   // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-  float max_tile[kStepsT5];
+  float max_tile[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    max_tile[t5_step] = OpMax<float>::identity();
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    max_tile[t_step] = OpMax<float>::identity();
   }
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step], tile[t5_step][j_step][j_sub]);
+        max_tile[t_step] = OpMax<float>::combine(max_tile[t_step], tile[t_step][j_step][j_sub]);
       }
     }
   }
@@ -10373,58 +10370,58 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   // -inf), v[j, h, :])
   bool any_far = false;
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
     any_far = any_far || abs_of(m_new) >= far_from;
   }
   const bool rare = any_lane(any_far);
 
   // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    max_tile[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile[t5_step]);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    max_tile[t_step] = lane_reduce<OpMax<float>, 4>(max_tile[t_step]);
   }
 
   // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-  float ref[kStepsT5];
+  float ref[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
     const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-    ref[t5_step] = ref_2;
+    ref[t_step] = ref_2;
   }
 
   // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
   // -inf), v[j, h, :])
-  Vector<float, kWidthJ> tile_2[kStepsT5][kStepsJ];
+  Vector<float, kWidthJ> tile_2[kStepsT][kStepsJ];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        tile_2[t5_step][j_step][j_sub] = tile[t5_step][j_step][j_sub];
+        tile_2[t_step][j_step][j_sub] = tile[t_step][j_step][j_sub];
       }
     }
   }
 
   // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-  float row[kStepsT5];
+  float row[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
-    row[t5_step] = -fma(m_new, in_bits, 0.0f);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
+    row[t_step] = -fma(m_new, in_bits, 0.0f);
   }
-  float row_2[kStepsT5];
+  float row_2[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    row_2[t5_step] = in_bits;
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    row_2[t_step] = in_bits;
   }
-  float row_3[kStepsT5];
+  float row_3[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
-    row_3[t5_step] = -fma(m_new, in_bits, 0.0f);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
+    row_3[t_step] = -fma(m_new, in_bits, 0.0f);
   }
 
   // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
@@ -10432,130 +10429,130 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   if (__builtin_expect(rare, 0)) {
     seldom();
     #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    for (int t_step = 0; t_step < kStepsT; ++t_step) {
       #pragma unroll
       for (int j_step = 0; j_step < kStepsJ; ++j_step) {
         #pragma unroll
         for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const bool far = abs_of(ref[t5_step]) > far_from;
-          tile_2[t5_step][j_step][j_sub] = far ? tile_2[t5_step][j_step][j_sub] - ref[t5_step]
-              : tile_2[t5_step][j_step][j_sub];
+          const bool far = abs_of(ref[t_step]) > far_from;
+          tile_2[t_step][j_step][j_sub] = far ? tile_2[t_step][j_step][j_sub] - ref[t_step]
+              : tile_2[t_step][j_step][j_sub];
         }
       }
     }
 
     // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
     #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      const bool far = abs_of(ref[t5_step]) > far_from;
-      row[t5_step] = -fma(far ? 0.0f : ref[t5_step], in_bits, 0.0f);
+    for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      const bool far = abs_of(ref[t_step]) > far_from;
+      row[t_step] = -fma(far ? 0.0f : ref[t_step], in_bits, 0.0f);
     }
     #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      const bool far = abs_of(ref[t5_step]) > far_from;
-      row_2[t5_step] = far ? s_2 : in_bits;
+    for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      const bool far = abs_of(ref[t_step]) > far_from;
+      row_2[t_step] = far ? s_2 : in_bits;
     }
     #pragma unroll
-    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-      const bool far = abs_of(ref[t5_step]) > far_from;
-      row_3[t5_step] = -fma(ref[t5_step], far ? s_2 : in_bits, 0.0f);
+    for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      const bool far = abs_of(ref[t_step]) > far_from;
+      row_3[t_step] = -fma(ref[t_step], far ? s_2 : in_bits, 0.0f);
     }
   }
 
   // softmax.tile:19  alpha = exp(m - ref)
-  float tile_3[kStepsT5];
+  float tile_3[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    tile_3[t5_step] = fma(-INFINITY, row_2[t5_step], 0.0f) + row_3[t5_step];
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    tile_3[t_step] = fma(-INFINITY, row_2[t_step], 0.0f) + row_3[t_step];
   }
-  float alpha[kStepsT5];
+  float alpha[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const float alpha_2 = exp2_fast(tile_3[t5_step]);
-    alpha[t5_step] = alpha_2;
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float alpha_2 = exp2_fast(tile_3[t_step]);
+    alpha[t_step] = alpha_2;
   }
 
   // softmax.tile:18  p = exp(s - ref[:, None])
-  Vector<float, kWidthJ> p[kStepsT5][kStepsJ];
+  Vector<float, kWidthJ> p[kStepsT][kStepsJ];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        const float p_2 = exp2_fast(fma(tile_2[t5_step][j_step][j_sub], in_bits, row[t5_step]));
-        p[t5_step][j_step][j_sub] = p_2;
+        const float p_2 = exp2_fast(fma(tile_2[t_step][j_step][j_sub], in_bits, row[t_step]));
+        p[t_step][j_step][j_sub] = p_2;
       }
     }
   }
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  float sum_p[kStepsT5];
+  float sum_p[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    sum_p[t5_step] = OpSum<float>::identity();
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    sum_p[t_step] = OpSum<float>::identity();
   }
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        sum_p[t5_step] += p[t5_step][j_step][j_sub];
+        sum_p[t_step] += p[t_step][j_step][j_sub];
       }
     }
   }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  float state_0[kStepsT5];
+  float state_0[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
-    state_0[t5_step] = m_new;
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
+    state_0[t_step] = m_new;
   }
-  float state_1[kStepsT5];
+  float state_1[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    state_1[t5_step] = 0.0f * alpha[t5_step] + sum_p[t5_step];
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    state_1[t_step] = 0.0f * alpha[t_step] + sum_p[t_step];
   }
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  Vector<bf16_t, kWidthJ> carried[kStepsT5][kStepsJ];
+  Vector<bf16_t, kWidthJ> carried[kStepsT][kStepsJ];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       Vector<float, kWidthJ> carried_wide;
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        carried_wide[j_sub] = p[t5_step][j_step][j_sub];
+        carried_wide[j_sub] = p[t_step][j_step][j_sub];
       }
-      carried[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+      carried[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
     }
   }
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  Vector<float, kWidthT9> state_2[kStepsT5][kStepsT9];
+  Vector<float, kWidthT3> state_2[kStepsT][kStepsT3];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
-    for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
+    for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
       #pragma unroll
-      for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
-        state_2[t5_step][t9_step][t9_sub] = 0.0f * alpha[t5_step];
+      for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
+        state_2[t_step][t3_step][t3_sub] = 0.0f * alpha[t_step];
       }
     }
   }
 
   // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-  float carried_2[kStepsT5];
+  float carried_2[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const float m_new = max_nan(-INFINITY, max_tile[t5_step]);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
     const bool near = abs_of(m_new) <= far_from;
-    carried_2[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
+    carried_2[t_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
   }
   const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi,
       max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
@@ -10623,14 +10620,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      Vector<float, kWidthJ> product_2[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> product_2[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product_2[t5_step][j_step][j_sub] = 0.0f;
+            product_2[t_step][j_step][j_sub] = 0.0f;
           }
         }
       }
@@ -10672,26 +10669,26 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[j, h, :])
-      Vector<float, kWidthJ> tile_4[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> tile_4[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_4[t5_step][j_step][j_sub] = product_2[t5_step][j_step][j_sub];
+            tile_4[t_step][j_step][j_sub] = product_2[t_step][j_step][j_sub];
           }
         }
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p_2[kStepsT5];
+      float sum_p_2[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        sum_p_2[t5_step] = OpSum<float>::identity();
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        sum_p_2[t_step] = OpSum<float>::identity();
       }
-      Vector<bf16_t, kWidthJ> carried_next[kStepsT5][kStepsJ];
+      Vector<bf16_t, kWidthJ> carried_next[kStepsT][kStepsJ];
       OperandA a_operand[2][1];
       OperandB b_operand[2][2];
       sync_warp();  // registers are too few for operands of later steps
@@ -10713,18 +10710,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < 1; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10748,18 +10745,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < 1; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10783,18 +10780,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10818,18 +10815,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10859,18 +10856,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 2; j_step < 3; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10894,18 +10891,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 2; j_step < 3; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10929,18 +10926,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -10964,18 +10961,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11005,18 +11002,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 4; j_step < 5; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11040,18 +11037,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 4; j_step < 5; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11075,18 +11072,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11110,18 +11107,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11151,18 +11148,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 6; j_step < 7; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11186,18 +11183,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 6; j_step < 7; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11221,18 +11218,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11256,18 +11253,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11297,18 +11294,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 8; j_step < 9; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11332,18 +11329,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 8; j_step < 9; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11367,18 +11364,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11402,18 +11399,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11443,18 +11440,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 10; j_step < 11; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11478,18 +11475,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 10; j_step < 11; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11513,18 +11510,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11548,18 +11545,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11589,18 +11586,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 12; j_step < 13; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11624,18 +11621,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 12; j_step < 13; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11659,18 +11656,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11694,18 +11691,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11735,18 +11732,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 14; j_step < 15; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11770,18 +11767,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 14; j_step < 15; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11805,18 +11802,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 15; j_step < 16; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -11840,18 +11837,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 15; j_step < 16; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       #pragma unroll
@@ -11863,42 +11860,42 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          carried[t5_step][j_step] = carried_next[t5_step][j_step];
+          carried[t_step][j_step] = carried_next[t_step][j_step];
         }
       }
-      float merged[kStepsT5];
+      float merged[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        merged[t5_step] = state_1[t5_step] + sum_p_2[t5_step];
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        merged[t_step] = state_1[t_step] + sum_p_2[t_step];
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
       bool any_late = false;
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const bool late = !(sum_p_2[t5_step] < 256.0f);
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const bool late = !(sum_p_2[t_step] < 256.0f);
         any_late = any_late || late;
       }
       if (__builtin_expect(any_lane(any_late), 0)) {
         seldom();
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float max_tile_2[kStepsT5];
+        float max_tile_2[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          max_tile_2[t5_step] = OpMax<float>::identity();
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          max_tile_2[t_step] = OpMax<float>::identity();
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_tile_2[t5_step] = OpMax<float>::combine(max_tile_2[t5_step],
-                  tile_4[t5_step][j_step][j_sub]);
+              max_tile_2[t_step] = OpMax<float>::combine(max_tile_2[t_step],
+                  tile_4[t_step][j_step][j_sub]);
             }
           }
         }
@@ -11907,55 +11904,55 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         // s, -inf), v[j, h, :])
         bool any_far_2 = false;
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
           any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          max_tile_2[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[t5_step]);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          max_tile_2[t_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[t_step]);
         }
 
         // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-        float ref_2[kStepsT5];
+        float ref_2[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
           const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
-          ref_2[t5_step] = ref_3;
+          ref_2[t_step] = ref_3;
         }
 
         // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
         // s, -inf), v[j, h, :])
-        Vector<float, kWidthJ> tile_5[kStepsT5][kStepsJ];
+        Vector<float, kWidthJ> tile_5[kStepsT][kStepsJ];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_5[t5_step][j_step][j_sub] = tile_4[t5_step][j_step][j_sub];
+              tile_5[t_step][j_step][j_sub] = tile_4[t_step][j_step][j_sub];
             }
           }
         }
 
         // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-        float row_4[kStepsT5];
+        float row_4[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
-          row_4[t5_step] = -fma(m_new, in_bits, 0.0f);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
+          row_4[t_step] = -fma(m_new, in_bits, 0.0f);
         }
 
         // softmax.tile:19  alpha = exp(m - ref)
-        float row_5[kStepsT5];
+        float row_5[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
-          row_5[t5_step] = fma(state_0[t5_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
+          row_5[t_step] = fma(state_0[t_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
         }
 
         // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
@@ -11963,152 +11960,150 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         if (__builtin_expect(rare_2, 0)) {
           seldom();
           #pragma unroll
-          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          for (int t_step = 0; t_step < kStepsT; ++t_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const bool far = abs_of(ref_2[t5_step]) > far_from;
-                tile_5[t5_step][j_step][j_sub] = far
-                    ? tile_5[t5_step][j_step][j_sub] - ref_2[t5_step]
-                    : tile_5[t5_step][j_step][j_sub];
+                const bool far = abs_of(ref_2[t_step]) > far_from;
+                tile_5[t_step][j_step][j_sub] = far ? tile_5[t_step][j_step][j_sub] - ref_2[t_step]
+                    : tile_5[t_step][j_step][j_sub];
               }
             }
           }
 
           // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
           #pragma unroll
-          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-            const bool far = abs_of(ref_2[t5_step]) > far_from;
-            row_4[t5_step] = -fma(far ? 0.0f : ref_2[t5_step], in_bits, 0.0f);
+          for (int t_step = 0; t_step < kStepsT; ++t_step) {
+            const bool far = abs_of(ref_2[t_step]) > far_from;
+            row_4[t_step] = -fma(far ? 0.0f : ref_2[t_step], in_bits, 0.0f);
           }
 
           // softmax.tile:19  alpha = exp(m - ref)
           #pragma unroll
-          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-            const bool far = abs_of(ref_2[t5_step]) > far_from;
+          for (int t_step = 0; t_step < kStepsT; ++t_step) {
+            const bool far = abs_of(ref_2[t_step]) > far_from;
             const float where = far ? s_2 : in_bits;
-            row_5[t5_step] = fma(state_0[t5_step], where, 0.0f) + -fma(ref_2[t5_step], where, 0.0f);
+            row_5[t_step] = fma(state_0[t_step], where, 0.0f) + -fma(ref_2[t_step], where, 0.0f);
           }
         }
-        float alpha_2[kStepsT5];
+        float alpha_2[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float alpha_3 = exp2_fast(row_5[t5_step]);
-          alpha_2[t5_step] = alpha_3;
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float alpha_3 = exp2_fast(row_5[t_step]);
+          alpha_2[t_step] = alpha_3;
         }
 
         // softmax.tile:18  p = exp(s - ref[:, None])
-        Vector<float, kWidthJ> p_2[kStepsT5][kStepsJ];
+        Vector<float, kWidthJ> p_2[kStepsT][kStepsJ];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(fma(tile_5[t5_step][j_step][j_sub], in_bits,
-                  row_4[t5_step]));
-              p_2[t5_step][j_step][j_sub] = p_3;
+              const float p_3 = exp2_fast(fma(tile_5[t_step][j_step][j_sub], in_bits,
+                  row_4[t_step]));
+              p_2[t_step][j_step][j_sub] = p_3;
             }
           }
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
-        float sum_p_3[kStepsT5];
+        float sum_p_3[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          sum_p_3[t5_step] = OpSum<float>::identity();
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          sum_p_3[t_step] = OpSum<float>::identity();
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_3[t5_step] += p_2[t5_step][j_step][j_sub];
+              sum_p_3[t_step] += p_2[t_step][j_step][j_sub];
             }
           }
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float state_0_moved[kStepsT5];
+        float state_0_moved[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
-          state_0_moved[t5_step] = m_new;
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
+          state_0_moved[t_step] = m_new;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
-        float merged_moved[kStepsT5];
+        float merged_moved[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          merged_moved[t5_step] = state_1[t5_step] * alpha_2[t5_step] + sum_p_3[t5_step];
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          merged_moved[t_step] = state_1[t_step] * alpha_2[t_step] + sum_p_3[t_step];
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float carried_2_moved[kStepsT5];
+        float carried_2_moved[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
           const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
+          carried_2_moved[t_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
               : NAN;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              carried_wide[j_sub] = p_2[t5_step][j_step][j_sub];
+              carried_wide[j_sub] = p_2[t_step][j_step][j_sub];
             }
-            carried[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+            carried[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
           }
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
-          for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
+          for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
             #pragma unroll
-            for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
-              state_2[t5_step][t9_step][t9_sub] = state_2[t5_step][t9_step][t9_sub]
-                  * alpha_2[t5_step];
+            for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
+              state_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub] * alpha_2[t_step];
             }
           }
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          state_0[t5_step] = state_0_moved[t5_step];
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          state_0[t_step] = state_0_moved[t_step];
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          merged[t5_step] = merged_moved[t5_step];
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          merged[t_step] = merged_moved[t_step];
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          carried_2[t5_step] = carried_2_moved[t5_step];
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          carried_2[t_step] = carried_2_moved[t_step];
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        state_1[t5_step] = merged[t5_step];
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        state_1[t_step] = merged[t_step];
       }
     } else {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      Vector<float, kWidthJ> product_2[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> product_2[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product_2[t5_step][j_step][j_sub] = 0.0f;
+            product_2[t_step][j_step][j_sub] = 0.0f;
           }
         }
       }
@@ -12151,31 +12146,31 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[j, h, :])
-      Vector<float, kWidthJ> tile_4[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> tile_4[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const int t5_at = t5_first + t5_step * 8;
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const int t_at = t_first + t_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_4[t5_step][j_step][j_sub] = j_el >= j_begin_end_2
-                ? BM * t_tile - BN * j_tile - j_first + t5_at - BN >= j_el - j_first
-                ? product_2[t5_step][j_step][j_sub] : -INFINITY : -INFINITY;
+            tile_4[t_step][j_step][j_sub] = j_el >= j_begin_end_2
+                ? BM * t_tile - BN * j_tile - j_first + t_at - BN >= j_el - j_first
+                ? product_2[t_step][j_step][j_sub] : -INFINITY : -INFINITY;
           }
         }
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p_2[kStepsT5];
+      float sum_p_2[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        sum_p_2[t5_step] = OpSum<float>::identity();
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        sum_p_2[t_step] = OpSum<float>::identity();
       }
-      Vector<bf16_t, kWidthJ> carried_next[kStepsT5][kStepsJ];
+      Vector<bf16_t, kWidthJ> carried_next[kStepsT][kStepsJ];
       OperandA a_operand[2][1];
       OperandB b_operand[2][2];
       sync_warp();  // registers are too few for operands of later steps
@@ -12197,18 +12192,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < 1; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12232,18 +12227,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < 1; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12267,18 +12262,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12302,18 +12297,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 1; j_step < 2; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12343,18 +12338,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 2; j_step < 3; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12378,18 +12373,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 2; j_step < 3; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12413,18 +12408,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12448,18 +12443,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 3; j_step < 4; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12489,18 +12484,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 4; j_step < 5; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12524,18 +12519,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 4; j_step < 5; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12559,18 +12554,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12594,18 +12589,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 5; j_step < 6; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12635,18 +12630,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 6; j_step < 7; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12670,18 +12665,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 6; j_step < 7; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12705,18 +12700,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12740,18 +12735,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 7; j_step < 8; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12781,18 +12776,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 8; j_step < 9; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12816,18 +12811,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 8; j_step < 9; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12851,18 +12846,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12886,18 +12881,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 9; j_step < 10; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12927,18 +12922,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 10; j_step < 11; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12962,18 +12957,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 10; j_step < 11; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -12997,18 +12992,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13032,18 +13027,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 11; j_step < 12; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13073,18 +13068,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 12; j_step < 13; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13108,18 +13103,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 12; j_step < 13; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13143,18 +13138,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13178,18 +13173,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 13; j_step < 14; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13219,18 +13214,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 14; j_step < 15; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13254,18 +13249,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 14; j_step < 15; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13289,18 +13284,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < 1; ++t5_step) {
+      for (int t_step = 0; t_step < 1; ++t_step) {
         #pragma unroll
         for (int j_step = 15; j_step < 16; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       sync_warp();  // registers are too few for operands of later steps
@@ -13324,18 +13319,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 1; t5_step < 2; ++t5_step) {
+      for (int t_step = 1; t_step < 2; ++t_step) {
         #pragma unroll
         for (int j_step = 15; j_step < 16; ++j_step) {
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_4[t5_step][j_step][j_sub], in_bits,
-                carried_2[t5_step]));
-            sum_p_2[t5_step] += p_2;
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+                carried_2[t_step]));
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
-          carried_next[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+          carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
         }
       }
       #pragma unroll
@@ -13347,42 +13342,42 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          carried[t5_step][j_step] = carried_next[t5_step][j_step];
+          carried[t_step][j_step] = carried_next[t_step][j_step];
         }
       }
-      float merged[kStepsT5];
+      float merged[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        merged[t5_step] = state_1[t5_step] + sum_p_2[t5_step];
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        merged[t_step] = state_1[t_step] + sum_p_2[t_step];
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
       bool any_late = false;
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const bool late = !(sum_p_2[t5_step] < 256.0f);
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const bool late = !(sum_p_2[t_step] < 256.0f);
         any_late = any_late || late;
       }
       if (__builtin_expect(any_lane(any_late), 0)) {
         seldom();
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float max_tile_2[kStepsT5];
+        float max_tile_2[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          max_tile_2[t5_step] = OpMax<float>::identity();
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          max_tile_2[t_step] = OpMax<float>::identity();
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_tile_2[t5_step] = OpMax<float>::combine(max_tile_2[t5_step],
-                  tile_4[t5_step][j_step][j_sub]);
+              max_tile_2[t_step] = OpMax<float>::combine(max_tile_2[t_step],
+                  tile_4[t_step][j_step][j_sub]);
             }
           }
         }
@@ -13391,55 +13386,55 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         // s, -inf), v[j, h, :])
         bool any_far_2 = false;
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
           any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          max_tile_2[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[t5_step]);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          max_tile_2[t_step] = lane_reduce<OpMax<float>, 4>(max_tile_2[t_step]);
         }
 
         // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-        float ref_2[kStepsT5];
+        float ref_2[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
           const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
-          ref_2[t5_step] = ref_3;
+          ref_2[t_step] = ref_3;
         }
 
         // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
         // s, -inf), v[j, h, :])
-        Vector<float, kWidthJ> tile_5[kStepsT5][kStepsJ];
+        Vector<float, kWidthJ> tile_5[kStepsT][kStepsJ];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_5[t5_step][j_step][j_sub] = tile_4[t5_step][j_step][j_sub];
+              tile_5[t_step][j_step][j_sub] = tile_4[t_step][j_step][j_sub];
             }
           }
         }
 
         // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-        float row_4[kStepsT5];
+        float row_4[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
-          row_4[t5_step] = -fma(m_new, in_bits, 0.0f);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
+          row_4[t_step] = -fma(m_new, in_bits, 0.0f);
         }
 
         // softmax.tile:19  alpha = exp(m - ref)
-        float row_5[kStepsT5];
+        float row_5[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
-          row_5[t5_step] = fma(state_0[t5_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
+          row_5[t_step] = fma(state_0[t_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
         }
 
         // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
@@ -13447,141 +13442,139 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         if (__builtin_expect(rare_2, 0)) {
           seldom();
           #pragma unroll
-          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+          for (int t_step = 0; t_step < kStepsT; ++t_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const bool far = abs_of(ref_2[t5_step]) > far_from;
-                tile_5[t5_step][j_step][j_sub] = far
-                    ? tile_5[t5_step][j_step][j_sub] - ref_2[t5_step]
-                    : tile_5[t5_step][j_step][j_sub];
+                const bool far = abs_of(ref_2[t_step]) > far_from;
+                tile_5[t_step][j_step][j_sub] = far ? tile_5[t_step][j_step][j_sub] - ref_2[t_step]
+                    : tile_5[t_step][j_step][j_sub];
               }
             }
           }
 
           // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
           #pragma unroll
-          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-            const bool far = abs_of(ref_2[t5_step]) > far_from;
-            row_4[t5_step] = -fma(far ? 0.0f : ref_2[t5_step], in_bits, 0.0f);
+          for (int t_step = 0; t_step < kStepsT; ++t_step) {
+            const bool far = abs_of(ref_2[t_step]) > far_from;
+            row_4[t_step] = -fma(far ? 0.0f : ref_2[t_step], in_bits, 0.0f);
           }
 
           // softmax.tile:19  alpha = exp(m - ref)
           #pragma unroll
-          for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-            const bool far = abs_of(ref_2[t5_step]) > far_from;
+          for (int t_step = 0; t_step < kStepsT; ++t_step) {
+            const bool far = abs_of(ref_2[t_step]) > far_from;
             const float where = far ? s_2 : in_bits;
-            row_5[t5_step] = fma(state_0[t5_step], where, 0.0f) + -fma(ref_2[t5_step], where, 0.0f);
+            row_5[t_step] = fma(state_0[t_step], where, 0.0f) + -fma(ref_2[t_step], where, 0.0f);
           }
         }
-        float alpha_2[kStepsT5];
+        float alpha_2[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float alpha_3 = exp2_fast(row_5[t5_step]);
-          alpha_2[t5_step] = alpha_3;
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float alpha_3 = exp2_fast(row_5[t_step]);
+          alpha_2[t_step] = alpha_3;
         }
 
         // softmax.tile:18  p = exp(s - ref[:, None])
-        Vector<float, kWidthJ> p_2[kStepsT5][kStepsJ];
+        Vector<float, kWidthJ> p_2[kStepsT][kStepsJ];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(fma(tile_5[t5_step][j_step][j_sub], in_bits,
-                  row_4[t5_step]));
-              p_2[t5_step][j_step][j_sub] = p_3;
+              const float p_3 = exp2_fast(fma(tile_5[t_step][j_step][j_sub], in_bits,
+                  row_4[t_step]));
+              p_2[t_step][j_step][j_sub] = p_3;
             }
           }
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
-        float sum_p_3[kStepsT5];
+        float sum_p_3[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          sum_p_3[t5_step] = OpSum<float>::identity();
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          sum_p_3[t_step] = OpSum<float>::identity();
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_3[t5_step] += p_2[t5_step][j_step][j_sub];
+              sum_p_3[t_step] += p_2[t_step][j_step][j_sub];
             }
           }
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float state_0_moved[kStepsT5];
+        float state_0_moved[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
-          state_0_moved[t5_step] = m_new;
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
+          state_0_moved[t_step] = m_new;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
-        float merged_moved[kStepsT5];
+        float merged_moved[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          merged_moved[t5_step] = state_1[t5_step] * alpha_2[t5_step] + sum_p_3[t5_step];
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          merged_moved[t_step] = state_1[t_step] * alpha_2[t_step] + sum_p_3[t_step];
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float carried_2_moved[kStepsT5];
+        float carried_2_moved[kStepsT];
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          const float m_new = max_nan(state_0[t5_step], max_tile_2[t5_step]);
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
           const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved[t5_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
+          carried_2_moved[t_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
               : NAN;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              carried_wide[j_sub] = p_2[t5_step][j_step][j_sub];
+              carried_wide[j_sub] = p_2[t_step][j_step][j_sub];
             }
-            carried[t5_step][j_step] = convert_vector<bf16_t>(carried_wide);
+            carried[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
           }
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
-          for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
+          for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
             #pragma unroll
-            for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
-              state_2[t5_step][t9_step][t9_sub] = state_2[t5_step][t9_step][t9_sub]
-                  * alpha_2[t5_step];
+            for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
+              state_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub] * alpha_2[t_step];
             }
           }
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          state_0[t5_step] = state_0_moved[t5_step];
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          state_0[t_step] = state_0_moved[t_step];
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          merged[t5_step] = merged_moved[t5_step];
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          merged[t_step] = merged_moved[t_step];
         }
         #pragma unroll
-        for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-          carried_2[t5_step] = carried_2_moved[t5_step];
+        for (int t_step = 0; t_step < kStepsT; ++t_step) {
+          carried_2[t_step] = carried_2_moved[t_step];
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        state_1[t5_step] = merged[t5_step];
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        state_1[t_step] = merged[t_step];
       }
     }
   }
@@ -13592,14 +13585,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  Vector<float, kWidthT9> product_2[kStepsT5][kStepsT9];
+  Vector<float, kWidthT3> product_2[kStepsT][kStepsT3];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
-    for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
+    for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
       #pragma unroll
-      for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
-        product_2[t5_step][t9_step][t9_sub] = state_2[t5_step][t9_step][t9_sub];
+      for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
+        product_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub];
       }
     }
   }
@@ -13655,60 +13648,60 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  float state_1_2[kStepsT5];
+  float state_1_2[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const float state_1_3 = gt ? state_1[t5_step] : 0.0f;
-    state_1_2[t5_step] = lane_reduce<OpSum<float>, 4>(state_1_3);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float state_1_3 = gt ? state_1[t_step] : 0.0f;
+    state_1_2[t_step] = lane_reduce<OpSum<float>, 4>(state_1_3);
   }
 
   // attention_variants.tile:56  o[i, h, :] = softmax.end(state)
   bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128
       + int64_t{h} * 128;
-  const int t5_end = hi - BM * t_tile - lo;
-  const int t5_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi,
+  const int t_end = hi - BM * t_tile - lo;
+  const int t_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi,
       max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)),
       TOTAL - BM * t_tile - lo);
-  const int t5_begin_end = min_of(-BM * t_tile - lo,
+  const int t_begin_end = min_of(-BM * t_tile - lo,
       BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo,
       min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
-  Vector<bf16_t, kWidthT9> o_out[kStepsT5][kStepsT9];
-  float by_scale[kStepsT5];
+  Vector<bf16_t, kWidthT3> o_out[kStepsT][kStepsT3];
+  float by_scale[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    by_scale[t5_step] = divisor_scale(state_1_2[t5_step] == 0.0f ? 1.0f : state_1_2[t5_step]);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    by_scale[t_step] = divisor_scale(state_1_2[t_step] == 0.0f ? 1.0f : state_1_2[t_step]);
   }
-  float by_reciprocal[kStepsT5];
+  float by_reciprocal[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    by_reciprocal[t5_step] = divisor_reciprocal(state_1_2[t5_step] == 0.0f ? 1.0f
-        : state_1_2[t5_step]);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    by_reciprocal[t_step] = divisor_reciprocal(state_1_2[t_step] == 0.0f ? 1.0f
+        : state_1_2[t_step]);
   }
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
-    for (int t9_step = 0; t9_step < kStepsT9; ++t9_step) {
-      Vector<float, kWidthT9> o_out_wide;
+    for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
+      Vector<float, kWidthT3> o_out_wide;
       #pragma unroll
-      for (int t9_sub = 0; t9_sub < kWidthT9; ++t9_sub) {
-        const float state_2_2 = gt ? product_2[t5_step][t9_step][t9_sub] : 0.0f;
-        o_out_wide[t9_sub] = state_2_2 * by_scale[t5_step] * by_reciprocal[t5_step];
+      for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
+        const float state_2_2 = gt ? product_2[t_step][t3_step][t3_sub] : 0.0f;
+        o_out_wide[t3_sub] = state_2_2 * by_scale[t_step] * by_reciprocal[t_step];
       }
-      o_out[t5_step][t9_step] = convert_vector<bf16_t>(o_out_wide);
+      o_out[t_step][t3_step] = convert_vector<bf16_t>(o_out_wide);
     }
   }
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const int t5_at = t5_first + t5_step * 8;
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const int t_at = t_first + t_step * 8;
     #pragma unroll
-    for (int t9_line_step = 0; t9_line_step < kStepsT9Line; ++t9_line_step) {
-      const int t9_line_at = t9_line_first + t9_line_step * 32;
-      const Vector<bf16_t, kWidthT9Line> o_line = gather_quad(o_out[t5_step][4 * t9_line_step],
-          o_out[t5_step][4 * t9_line_step + 1], o_out[t5_step][4 * t9_line_step + 2],
-          o_out[t5_step][4 * t9_line_step + 3]);
-      if (t5_at < q_row_end && t5_at >= q_row_begin_end && t5_at < t5_end && t5_at < t5_end_2
-          && t5_at >= t5_begin_end) {
-        store_whole(o_at + int64_t{H} * t5_at * 128 + t9_line_at, o_line);
+    for (int t3_line_step = 0; t3_line_step < kStepsT3Line; ++t3_line_step) {
+      const int t3_line_at = t3_line_first + t3_line_step * 32;
+      const Vector<bf16_t, kWidthT3Line> o_line = gather_quad(o_out[t_step][4 * t3_line_step],
+          o_out[t_step][4 * t3_line_step + 1], o_out[t_step][4 * t3_line_step + 2],
+          o_out[t_step][4 * t3_line_step + 3]);
+      if (t_at < q_row_end && t_at >= q_row_begin_end && t_at < t_end && t_at < t_end_2
+          && t_at >= t_begin_end) {
+        store_whole(o_at + int64_t{H} * t_at * 128 + t3_line_at, o_line);
       }
     }
   }
@@ -13727,12 +13720,12 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   constexpr int kStepsQCol = 1;
   constexpr int kThreadsQCol = 16;
   constexpr int kWidthQCol = 8;
-  constexpr int kStepsT8 = 16;
-  constexpr int kWidthT8 = 2;
+  constexpr int kStepsT3 = 16;
+  constexpr int kWidthT3 = 2;
   constexpr int kStepsVCol = 1;
   constexpr int kThreadsVCol = 16;
   constexpr int kWidthVCol = 8;
-  constexpr int kStepsT5 = 2;
+  constexpr int kStepsT = 2;
   constexpr int kStepsKRow = 8;
   constexpr int kThreadsKRow = 16;
   constexpr int kStepsQRow = 8;
@@ -13749,9 +13742,9 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   const int v_row_lane = thread / 16;
   const int q_row_lane = thread / 16;
   const int k_row_lane = thread / 16;
-  const int t5_first = thread / 32 % 8 * 16 + thread / 4 % 8;
+  const int t_first = thread / 32 % 8 * 16 + thread / 4 % 8;
   const int v_col_lane = thread % kThreadsVCol;
-  const int t8_first = thread % 4 * 2;
+  const int t3_first = thread % 4 * 2;
   const int q_col_lane = thread % kThreadsQCol;
   const int k_col_lane = thread % kThreadsKCol;
   const int j_first = thread % 4 * 2;
@@ -13796,24 +13789,24 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   __syncthreads();  // q_tile is written before it is read
 
   // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
-  float state_0[kStepsT5];
+  float state_0[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    state_0[t5_step] = -INFINITY;
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    state_0[t_step] = -INFINITY;
   }
-  float state_1[kStepsT5];
+  float state_1[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    state_1[t5_step] = 0.0f;
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    state_1[t_step] = 0.0f;
   }
-  Vector<float, kWidthT8> state_2[kStepsT5][kStepsT8];
+  Vector<float, kWidthT3> state_2[kStepsT][kStepsT3];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+    for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
       #pragma unroll
-      for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-        state_2[t5_step][t8_step][t8_sub] = 0.0f;
+      for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
+        state_2[t_step][t3_step][t3_sub] = 0.0f;
       }
     }
   }
@@ -13921,14 +13914,14 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
     // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
     if (j_tile < j_tile_whole_end) {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> product[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product[t5_step][j_step][j_sub] = 0.0f;
+            product[t_step][j_step][j_sub] = 0.0f;
           }
         }
       }
@@ -13957,114 +13950,113 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[j, h, :])
-      Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> tile[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float s = product[t5_step][j_step][j_sub] * scale;
-            tile[t5_step][j_step][j_sub] = s;
+            const float s = product[t_step][j_step][j_sub] * scale;
+            tile[t_step][j_step][j_sub] = s;
           }
         }
       }
 
       // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-      float max_tile[kStepsT5];
+      float max_tile[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        max_tile[t5_step] = OpMax<float>::identity();
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        max_tile[t_step] = OpMax<float>::identity();
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
-                tile[t5_step][j_step][j_sub]);
+            max_tile[t_step] = OpMax<float>::combine(max_tile[t_step], tile[t_step][j_step][j_sub]);
           }
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        max_tile[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile[t5_step]);
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        max_tile[t_step] = lane_reduce<OpMax<float>, 4>(max_tile[t_step]);
       }
 
       // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-      float ref[kStepsT5];
+      float ref[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const float m_new = max_nan(state_0[t_step], max_tile[t_step]);
         const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-        ref[t5_step] = ref_2;
+        ref[t_step] = ref_2;
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
-      Vector<float, kWidthJ> p[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> p[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile[t5_step][j_step][j_sub] - ref[t5_step]);
-            p[t5_step][j_step][j_sub] = p_2;
+            const float p_2 = exp_fast(tile[t_step][j_step][j_sub] - ref[t_step]);
+            p[t_step][j_step][j_sub] = p_2;
           }
         }
       }
 
       // softmax.tile:19  alpha = exp(m - ref)
-      float alpha[kStepsT5];
+      float alpha[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const float alpha_2 = exp_fast(state_0[t5_step] - ref[t5_step]);
-        alpha[t5_step] = alpha_2;
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const float alpha_2 = exp_fast(state_0[t_step] - ref[t_step]);
+        alpha[t_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p[kStepsT5];
+      float sum_p[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        sum_p[t5_step] = OpSum<float>::identity();
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        sum_p[t_step] = OpSum<float>::identity();
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            sum_p[t5_step] += p[t5_step][j_step][j_sub];
+            sum_p[t_step] += p[t_step][j_step][j_sub];
           }
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        sum_p[t5_step] = lane_reduce<OpSum<float>, 4>(sum_p[t5_step]);
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        sum_p[t_step] = lane_reduce<OpSum<float>, 4>(sum_p[t_step]);
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            state_2[t5_step][t8_step][t8_sub] = state_2[t5_step][t8_step][t8_sub] * alpha[t5_step];
+          for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
+            state_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub] * alpha[t_step];
           }
         }
       }
-      Vector<bf16_t, kWidthJ> left[kStepsT5][kStepsJ];
+      Vector<bf16_t, kWidthJ> left[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           Vector<float, kWidthJ> left_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            left_wide[j_sub] = p[t5_step][j_step][j_sub];
+            left_wide[j_sub] = p[t_step][j_step][j_sub];
           }
-          left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
+          left[t_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
       }
       {
@@ -14092,24 +14084,24 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
-        state_0[t5_step] = m_new;
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const float m_new = max_nan(state_0[t_step], max_tile[t_step]);
+        state_0[t_step] = m_new;
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        state_1[t_step] = state_1[t_step] * alpha[t_step] + sum_p[t_step];
       }
     } else {
       // attention_variants.tile:54  s = (q[i, h, :] @ k[j, h, :].T) * scale
-      Vector<float, kWidthJ> product[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> product[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            product[t5_step][j_step][j_sub] = 0.0f;
+            product[t_step][j_step][j_sub] = 0.0f;
           }
         }
       }
@@ -14138,28 +14130,28 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[j, h, :])
-      Vector<float, kWidthJ> tile[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> tile[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const int t5_at = t5_first + t5_step * 8;
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const int t_at = t_first + t_step * 8;
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           const int j_at = j_first + j_step * 8;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float s = product[t5_step][j_step][j_sub] * scale;
-            tile[t5_step][j_step][j_sub] = BM * t_tile - BN * j_tile - j_first + t5_at
+            const float s = product[t_step][j_step][j_sub] * scale;
+            tile[t_step][j_step][j_sub] = BM * t_tile - BN * j_tile - j_first + t_at
                 >= j_el - j_first ? s : -INFINITY;
           }
         }
       }
 
       // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-      float max_tile[kStepsT5];
+      float max_tile[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        max_tile[t5_step] = OpMax<float>::identity();
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        max_tile[t_step] = OpMax<float>::identity();
       }
       const int j_end = TOTAL - BN * j_tile - lo;
       const int j_end_2 = hi - BN * j_tile - lo;
@@ -14167,7 +14159,7 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           - lo;
       const int j_begin_end = -BN * j_tile - lo;
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           const int j_at = j_first + j_step * 8;
@@ -14175,57 +14167,57 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
-              max_tile[t5_step] = OpMax<float>::combine(max_tile[t5_step],
-                  tile[t5_step][j_step][j_sub]);
+              max_tile[t_step] = OpMax<float>::combine(max_tile[t_step],
+                  tile[t_step][j_step][j_sub]);
             }
           }
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        max_tile[t5_step] = lane_reduce<OpMax<float>, 4>(max_tile[t5_step]);
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        max_tile[t_step] = lane_reduce<OpMax<float>, 4>(max_tile[t_step]);
       }
 
       // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-      float ref[kStepsT5];
+      float ref[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const float m_new = max_nan(state_0[t_step], max_tile[t_step]);
         const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-        ref[t5_step] = ref_2;
+        ref[t_step] = ref_2;
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
-      Vector<float, kWidthJ> p[kStepsT5][kStepsJ];
+      Vector<float, kWidthJ> p[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp_fast(tile[t5_step][j_step][j_sub] - ref[t5_step]);
-            p[t5_step][j_step][j_sub] = p_2;
+            const float p_2 = exp_fast(tile[t_step][j_step][j_sub] - ref[t_step]);
+            p[t_step][j_step][j_sub] = p_2;
           }
         }
       }
 
       // softmax.tile:19  alpha = exp(m - ref)
-      float alpha[kStepsT5];
+      float alpha[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const float alpha_2 = exp_fast(state_0[t5_step] - ref[t5_step]);
-        alpha[t5_step] = alpha_2;
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const float alpha_2 = exp_fast(state_0[t_step] - ref[t_step]);
+        alpha[t_step] = alpha_2;
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p[kStepsT5];
+      float sum_p[kStepsT];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        sum_p[t5_step] = OpSum<float>::identity();
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        sum_p[t_step] = OpSum<float>::identity();
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           const int j_at = j_first + j_step * 8;
@@ -14233,28 +14225,28 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             if (j_el < j_end && j_el < j_end_2 && j_el < j_end_3 && j_el >= j_begin_end) {
-              sum_p[t5_step] += p[t5_step][j_step][j_sub];
+              sum_p[t_step] += p[t_step][j_step][j_sub];
             }
           }
         }
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        sum_p[t5_step] = lane_reduce<OpSum<float>, 4>(sum_p[t5_step]);
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        sum_p[t_step] = lane_reduce<OpSum<float>, 4>(sum_p[t_step]);
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
-        for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
+        for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
           #pragma unroll
-          for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-            state_2[t5_step][t8_step][t8_sub] = state_2[t5_step][t8_step][t8_sub] * alpha[t5_step];
+          for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
+            state_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub] * alpha[t_step];
           }
         }
       }
-      Vector<bf16_t, kWidthJ> left[kStepsT5][kStepsJ];
+      Vector<bf16_t, kWidthJ> left[kStepsT][kStepsJ];
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           const int j_at = j_first + j_step * 8;
@@ -14263,9 +14255,9 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
             left_wide[j_sub] = j_el < j_end && j_el < j_end_2 && j_el < j_end_3
-                && j_el >= j_begin_end ? p[t5_step][j_step][j_sub] : 0.0f;
+                && j_el >= j_begin_end ? p[t_step][j_step][j_sub] : 0.0f;
           }
-          left[t5_step][j_step] = convert_vector<bf16_t>(left_wide);
+          left[t_step][j_step] = convert_vector<bf16_t>(left_wide);
         }
       }
       {
@@ -14293,13 +14285,13 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        const float m_new = max_nan(state_0[t5_step], max_tile[t5_step]);
-        state_0[t5_step] = m_new;
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        const float m_new = max_nan(state_0[t_step], max_tile[t_step]);
+        state_0[t_step] = m_new;
       }
       #pragma unroll
-      for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-        state_1[t5_step] = state_1[t5_step] * alpha[t5_step] + sum_p[t5_step];
+      for (int t_step = 0; t_step < kStepsT; ++t_step) {
+        state_1[t_step] = state_1[t_step] * alpha[t_step] + sum_p[t_step];
       }
     }
   }
@@ -14307,38 +14299,38 @@ __device__ __forceinline__ void packed_body_2(const bf16_t* __restrict__ q,
   // attention_variants.tile:56  o[i, h, :] = softmax.end(state)
   bf16_t* const o_at = o + int64_t{H} * BM * t_tile * 128 + int64_t{H} * lo * 128
       + int64_t{h} * 128;
-  const int t5_end = hi - BM * t_tile - lo;
-  const int t5_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi,
+  const int t_end = hi - BM * t_tile - lo;
+  const int t_end_2 = max_of(BM - BM * min_of(1, max_of(ceil_div(min_of(hi,
       max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)),
       TOTAL - BM * t_tile - lo);
-  const int t5_begin_end = min_of(-BM * t_tile - lo,
+  const int t_begin_end = min_of(-BM * t_tile - lo,
       BM * min_of(1, max_of(ceil_div(min_of(hi, max_of(BM * t_tile + lo,
       min_of(BM * t_tile + lo + BM, hi))) - lo, BN), 0)));
-  float by_scale[kStepsT5];
+  float by_scale[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    by_scale[t5_step] = divisor_scale(state_1[t5_step] == 0.0f ? 1.0f : state_1[t5_step]);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    by_scale[t_step] = divisor_scale(state_1[t_step] == 0.0f ? 1.0f : state_1[t_step]);
   }
-  float by_reciprocal[kStepsT5];
+  float by_reciprocal[kStepsT];
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    by_reciprocal[t5_step] = divisor_reciprocal(state_1[t5_step] == 0.0f ? 1.0f : state_1[t5_step]);
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    by_reciprocal[t_step] = divisor_reciprocal(state_1[t_step] == 0.0f ? 1.0f : state_1[t_step]);
   }
   #pragma unroll
-  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
-    const int t5_at = t5_first + t5_step * 8;
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const int t_at = t_first + t_step * 8;
     #pragma unroll
-    for (int t8_step = 0; t8_step < kStepsT8; ++t8_step) {
-      const int t8_at = t8_first + t8_step * 8;
-      if (t5_at < q_row_end && t5_at >= q_row_begin_end && t5_at < t5_end && t5_at < t5_end_2
-          && t5_at >= t5_begin_end) {
-        Vector<float, kWidthT8> o_out;
+    for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
+      const int t3_at = t3_first + t3_step * 8;
+      if (t_at < q_row_end && t_at >= q_row_begin_end && t_at < t_end && t_at < t_end_2
+          && t_at >= t_begin_end) {
+        Vector<float, kWidthT3> o_out;
         #pragma unroll
-        for (int t8_sub = 0; t8_sub < kWidthT8; ++t8_sub) {
-          o_out[t8_sub] = state_2[t5_step][t8_step][t8_sub] * by_scale[t5_step]
-              * by_reciprocal[t5_step];
+        for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
+          o_out[t3_sub] = state_2[t_step][t3_step][t3_sub] * by_scale[t_step]
+              * by_reciprocal[t_step];
         }
-        store_single(o_at + int64_t{H} * t5_at * 128 + t8_at, convert_vector<bf16_t>(o_out));
+        store_single(o_at + int64_t{H} * t_at * 128 + t3_at, convert_vector<bf16_t>(o_out));
       }
     }
   }

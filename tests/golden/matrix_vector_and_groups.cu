@@ -1218,13 +1218,13 @@ __device__ __forceinline__ void gemv_body_2(const bf16_t* __restrict__ a,
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 gemv_kernel(const bf16_t* __restrict__ a, const bf16_t* __restrict__ x, float* __restrict__ y,
     int M, int K) {
   gemv_body(a, x, y, M, K);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 gemv_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ x, float* __restrict__ y,
     int M, int K) {
   gemv_body_2(a, x, y, M, K);
@@ -2054,7 +2054,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   constexpr int kStepsXCol = 1;
   constexpr int kThreadsXCol = 8;
   constexpr int kWidthXCol = 8;
-  constexpr int kStepsT3 = 8;
+  constexpr int kStepsT = 8;
   constexpr int kStepsXRow = 8;
   constexpr int kThreadsXRow = 16;
   constexpr int kStepsWRow = 8;
@@ -2067,7 +2067,7 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   const int thread = static_cast<int>(threadIdx.x);
   const int w_row_lane = thread / 16;
   const int x_row_lane = thread / 8;
-  const int t3_first = thread / 32 % 2 * 64 + thread / 4 % 8;
+  const int t_first = thread / 32 % 2 * 64 + thread / 4 % 8;
   const int x_col_lane = thread % kThreadsXCol;
   const int w_col_lane = thread % kThreadsWCol;
   const int j_line_first = thread / 64 % 2 * 64 + thread % 4 * 8;
@@ -2086,14 +2086,14 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
   const int starts_value_2 = load_element(starts_at_2);
 
   // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-  Vector<float, kWidthJ> acc[kStepsT3][kStepsJ];
+  Vector<float, kWidthJ> acc[kStepsT][kStepsJ];
   #pragma unroll
-  for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        acc[t3_step][j_step][j_sub] = 0.0f;
+        acc[t_step][j_step][j_sub] = 0.0f;
       }
     }
   }
@@ -2209,43 +2209,43 @@ __device__ __forceinline__ void grouped_gemm_body(const bf16_t* __restrict__ x,
     }
     cp_async_commit();
   }
-  const int t3_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
-  const int t3_begin_end = max_of(0, BM * t_tile + starts_value) - BM * t_tile - starts_value;
+  const int t_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
+  const int t_begin_end = max_of(0, BM * t_tile + starts_value) - BM * t_tile - starts_value;
   const int j_line_end = N - BN * j_tile;
 
   // matrix_vector_and_groups.tile:34  y[i, j] = acc
   bf16_t* const y_at = y + int64_t{N} * BM * t_tile + int64_t{N} * starts_value
       + int64_t{BN} * j_tile;
-  const int t3_end_2 = starts_value_2 - BM * t_tile - starts_value;
-  const int t3_end_3 = max_of(BM - BM * min_of(1, max_of(ceil_div(K, BK), 0)),
+  const int t_end_2 = starts_value_2 - BM * t_tile - starts_value;
+  const int t_end_3 = max_of(BM - BM * min_of(1, max_of(ceil_div(K, BK), 0)),
       ROWS - BM * t_tile - starts_value);
-  const int t3_begin_end_2 = min_of(-BM * t_tile - starts_value,
+  const int t_begin_end_2 = min_of(-BM * t_tile - starts_value,
       BM * min_of(1, max_of(ceil_div(K, BK), 0)));
-  Vector<bf16_t, kWidthJ> y_out[kStepsT3][kStepsJ];
+  Vector<bf16_t, kWidthJ> y_out[kStepsT][kStepsJ];
   #pragma unroll
-  for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       Vector<float, kWidthJ> y_out_wide;
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        y_out_wide[j_sub] = acc[t3_step][j_step][j_sub];
+        y_out_wide[j_sub] = acc[t_step][j_step][j_sub];
       }
-      y_out[t3_step][j_step] = convert_vector<bf16_t>(y_out_wide);
+      y_out[t_step][j_step] = convert_vector<bf16_t>(y_out_wide);
     }
   }
   #pragma unroll
-  for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
-    const int t3_at = t3_first + t3_step / 2 * 16 + t3_step % 2 * 8;
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const int t_at = t_first + t_step / 2 * 16 + t_step % 2 * 8;
     #pragma unroll
     for (int j_line_step = 0; j_line_step < kStepsJLine; ++j_line_step) {
       const int j_line_at = j_line_first + j_line_step * 32;
-      const Vector<bf16_t, kWidthJLine> y_line = gather_quad(y_out[t3_step][4 * j_line_step],
-          y_out[t3_step][4 * j_line_step + 1], y_out[t3_step][4 * j_line_step + 2],
-          y_out[t3_step][4 * j_line_step + 3]);
-      if (t3_at < t3_end && t3_at >= t3_begin_end && j_line_at < j_line_end && t3_at < t3_end_2
-          && t3_at < t3_end_3 && t3_at >= t3_begin_end_2) {
-        store_whole(y_at + int64_t{N} * t3_at + j_line_at, y_line);
+      const Vector<bf16_t, kWidthJLine> y_line = gather_quad(y_out[t_step][4 * j_line_step],
+          y_out[t_step][4 * j_line_step + 1], y_out[t_step][4 * j_line_step + 2],
+          y_out[t_step][4 * j_line_step + 3]);
+      if (t_at < t_end && t_at >= t_begin_end && j_line_at < j_line_end && t_at < t_end_2
+          && t_at < t_end_3 && t_at >= t_begin_end_2) {
+        store_whole(y_at + int64_t{N} * t_at + j_line_at, y_line);
       }
     }
   }
@@ -2265,7 +2265,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   constexpr int kStepsXCol = 1;
   constexpr int kThreadsXCol = 8;
   constexpr int kWidthXCol = 8;
-  constexpr int kStepsT3 = 8;
+  constexpr int kStepsT = 8;
   constexpr int kStepsXRow = 8;
   constexpr int kThreadsXRow = 16;
   constexpr int kStepsWRow = 8;
@@ -2278,7 +2278,7 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   const int thread = static_cast<int>(threadIdx.x);
   const int w_row_lane = thread / 16;
   const int x_row_lane = thread / 8;
-  const int t3_first = thread / 32 % 2 * 64 + thread / 4 % 8;
+  const int t_first = thread / 32 % 2 * 64 + thread / 4 % 8;
   const int x_col_lane = thread % kThreadsXCol;
   const int w_col_lane = thread % kThreadsWCol;
   const int j_first = thread / 64 % 2 * 64 + thread % 4 * 2;
@@ -2297,14 +2297,14 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
   const int starts_value_2 = load_element(starts_at_2);
 
   // matrix_vector_and_groups.tile:32  for k in range(K by BK):
-  Vector<float, kWidthJ> acc[kStepsT3][kStepsJ];
+  Vector<float, kWidthJ> acc[kStepsT][kStepsJ];
   #pragma unroll
-  for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        acc[t3_step][j_step][j_sub] = 0.0f;
+        acc[t_step][j_step][j_sub] = 0.0f;
       }
     }
   }
@@ -2496,51 +2496,51 @@ __device__ __forceinline__ void grouped_gemm_body_2(const bf16_t* __restrict__ x
     }
     cp_async_commit();
   }
-  const int t3_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
-  const int t3_begin_end = max_of(0, BM * t_tile + starts_value) - BM * t_tile - starts_value;
+  const int t_end = min_of(ROWS, starts_value_2) - BM * t_tile - starts_value;
+  const int t_begin_end = max_of(0, BM * t_tile + starts_value) - BM * t_tile - starts_value;
   const int j_end = N - BN * j_tile;
 
   // matrix_vector_and_groups.tile:34  y[i, j] = acc
   bf16_t* const y_at = y + int64_t{N} * BM * t_tile + int64_t{N} * starts_value
       + int64_t{BN} * j_tile;
-  const int t3_end_2 = starts_value_2 - BM * t_tile - starts_value;
-  const int t3_end_3 = max_of(BM - BM * min_of(1, max_of(ceil_div(K, BK), 0)),
+  const int t_end_2 = starts_value_2 - BM * t_tile - starts_value;
+  const int t_end_3 = max_of(BM - BM * min_of(1, max_of(ceil_div(K, BK), 0)),
       ROWS - BM * t_tile - starts_value);
-  const int t3_begin_end_2 = min_of(-BM * t_tile - starts_value,
+  const int t_begin_end_2 = min_of(-BM * t_tile - starts_value,
       BM * min_of(1, max_of(ceil_div(K, BK), 0)));
   if (j_end >= 128) {
     #pragma unroll
-    for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
-      const int t3_at = t3_first + t3_step / 2 * 16 + t3_step % 2 * 8;
+    for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      const int t_at = t_first + t_step / 2 * 16 + t_step % 2 * 8;
       #pragma unroll
       for (int j_step = 0; j_step < kStepsJ; ++j_step) {
         const int j_at = j_first + j_step * 8;
-        if (t3_at < t3_end && t3_at >= t3_begin_end && t3_at < t3_end_2 && t3_at < t3_end_3
-            && t3_at >= t3_begin_end_2) {
+        if (t_at < t_end && t_at >= t_begin_end && t_at < t_end_2 && t_at < t_end_3
+            && t_at >= t_begin_end_2) {
           Vector<float, kWidthJ> y_out;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            y_out[j_sub] = acc[t3_step][j_step][j_sub];
+            y_out[j_sub] = acc[t_step][j_step][j_sub];
           }
-          store_single(y_at + int64_t{N} * t3_at + j_at, convert_vector<bf16_t>(y_out));
+          store_single(y_at + int64_t{N} * t_at + j_at, convert_vector<bf16_t>(y_out));
         }
       }
     }
   } else {
     #pragma unroll
-    for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
-      const int t3_at = t3_first + t3_step / 2 * 16 + t3_step % 2 * 8;
+    for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      const int t_at = t_first + t_step / 2 * 16 + t_step % 2 * 8;
       #pragma unroll
       for (int j_step = 0; j_step < kStepsJ; ++j_step) {
         const int j_at = j_first + j_step * 8;
-        if (t3_at < t3_end && t3_at >= t3_begin_end && t3_at < t3_end_2 && t3_at < t3_end_3
-            && t3_at >= t3_begin_end_2) {
+        if (t_at < t_end && t_at >= t_begin_end && t_at < t_end_2 && t_at < t_end_3
+            && t_at >= t_begin_end_2) {
           Vector<float, kWidthJ> y_out;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            y_out[j_sub] = acc[t3_step][j_step][j_sub];
+            y_out[j_sub] = acc[t_step][j_step][j_sub];
           }
-          store_single_partial(y_at + int64_t{N} * t3_at + j_at, convert_vector<bf16_t>(y_out),
+          store_single_partial(y_at + int64_t{N} * t_at + j_at, convert_vector<bf16_t>(y_out),
               j_end - j_at);
         }
       }

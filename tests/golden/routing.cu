@@ -690,14 +690,14 @@ __device__ __forceinline__ void routing_body(const bf16_t* __restrict__ logits,
   constexpr int kThreadsT = 8;
   constexpr int kLanesT = 8;
   constexpr int kWidthT = 4;
-  constexpr int kStepsT4 = 1;
-  constexpr int kThreadsT4 = 8;
-  constexpr int kLanesT4 = 8;
-  constexpr int kWidthT4 = 4;
+  constexpr int kStepsT2 = 1;
+  constexpr int kThreadsT2 = 8;
+  constexpr int kLanesT2 = 8;
+  constexpr int kWidthT2 = 4;
   constexpr int kGroup = 8;
   constexpr int kInstances = 16;
   const int thread = static_cast<int>(threadIdx.x);
-  const int t4_lane = thread % kThreadsT4;
+  const int t2_lane = thread % kThreadsT2;
   const int t_lane = thread % kThreadsT;
   const int t = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
   const bool live = t < T;
@@ -735,14 +735,14 @@ __device__ __forceinline__ void routing_body(const bf16_t* __restrict__ logits,
   }
   max_tile = lane_reduce<OpMax<int64_t>, kLanesT>(max_tile);
   int64_t carried = max_tile;
-  Vector<int64_t, kWidthT4> carried_2[kStepsT4];
+  Vector<int64_t, kWidthT2> carried_2[kStepsT2];
   #pragma unroll
-  for (int t4_step = 0; t4_step < kStepsT4; ++t4_step) {
-    const int t4_at = (t4_step * kThreadsT4 + t4_lane) * kWidthT4;
+  for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+    const int t2_at = (t2_step * kThreadsT2 + t2_lane) * kWidthT2;
     #pragma unroll
-    for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
-      const int t4_el = t4_at + t4_sub;
-      carried_2[t4_step][t4_sub] = t4_el == 0 ? max_tile : int64_t{-9223372036854775807 - 1};
+    for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+      const int t2_el = t2_at + t2_sub;
+      carried_2[t2_step][t2_sub] = t2_el == 0 ? max_tile : int64_t{-9223372036854775807 - 1};
     }
   }
   for (int round_ = 0; round_ < 7; ++round_) {
@@ -759,26 +759,26 @@ __device__ __forceinline__ void routing_body(const bf16_t* __restrict__ logits,
     max_tile_2 = lane_reduce<OpMax<int64_t>, kLanesT>(max_tile_2);
     const int size = round_ + 1;
     #pragma unroll
-    for (int t4_step = 0; t4_step < kStepsT4; ++t4_step) {
-      const int t4_at = (t4_step * kThreadsT4 + t4_lane) * kWidthT4;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      const int t2_at = (t2_step * kThreadsT2 + t2_lane) * kWidthT2;
       #pragma unroll
-      for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
-        const int t4_el = t4_at + t4_sub;
-        carried_2[t4_step][t4_sub] = t4_el == size ? max_tile_2 : carried_2[t4_step][t4_sub];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        const int t2_el = t2_at + t2_sub;
+        carried_2[t2_step][t2_sub] = t2_el == size ? max_tile_2 : carried_2[t2_step][t2_sub];
       }
     }
     carried = max_tile_2;
   }
-  Vector<int, kWidthT4> tile_2[kStepsT4];
+  Vector<int, kWidthT2> tile_2[kStepsT2];
   #pragma unroll
-  for (int t4_step = 0; t4_step < kStepsT4; ++t4_step) {
+  for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
     #pragma unroll
-    for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
-      const int as_i32 = convert<int>(shift_right(carried_2[t4_step][t4_sub], int64_t{32}));
-      tile_2[t4_step][t4_sub] = carried_2[t4_step][t4_sub] == int64_t{-9223372036854775807 - 1}
+    for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+      const int as_i32 = convert<int>(shift_right(carried_2[t2_step][t2_sub], int64_t{32}));
+      tile_2[t2_step][t2_sub] = carried_2[t2_step][t2_sub] == int64_t{-9223372036854775807 - 1}
           ? -8388608
           : static_cast<int64_t>(
-          static_cast<int64_t>(carried_2[t4_step][t4_sub] & int64_t{4294967295}) & int64_t{1})
+          static_cast<int64_t>(carried_2[t2_step][t2_sub] & int64_t{4294967295}) & int64_t{1})
           == int64_t{1} ? (-2147483647 - 1)
           : static_cast<int>(as_i32 ^ static_cast<int>(shift_right(as_i32, 31) & 2147483647));
     }
@@ -787,31 +787,31 @@ __device__ __forceinline__ void routing_body(const bf16_t* __restrict__ logits,
   // routing.tile:5  share = exp(chosen - max(chosen))
   float max_tile_3 = OpMax<float>::identity();
   #pragma unroll
-  for (int t4_step = 0; t4_step < kStepsT4; ++t4_step) {
-    const int t4_at = (t4_step * kThreadsT4 + t4_lane) * kWidthT4;
-    if (t4_at < 8) {
+  for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+    const int t2_at = (t2_step * kThreadsT2 + t2_lane) * kWidthT2;
+    if (t2_at < 8) {
       #pragma unroll
-      for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
-        max_tile_3 = OpMax<float>::combine(max_tile_3, bitcast<float>(tile_2[t4_step][t4_sub]));
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        max_tile_3 = OpMax<float>::combine(max_tile_3, bitcast<float>(tile_2[t2_step][t2_sub]));
       }
     }
   }
-  max_tile_3 = lane_reduce<OpMax<float>, kLanesT4>(max_tile_3);
+  max_tile_3 = lane_reduce<OpMax<float>, kLanesT2>(max_tile_3);
 
   // routing.tile:6  weight[t, :] = share / sum(share)
   float sum_share = OpSum<float>::identity();
   #pragma unroll
-  for (int t4_step = 0; t4_step < kStepsT4; ++t4_step) {
-    const int t4_at = (t4_step * kThreadsT4 + t4_lane) * kWidthT4;
-    if (t4_at < 8) {
+  for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+    const int t2_at = (t2_step * kThreadsT2 + t2_lane) * kWidthT2;
+    if (t2_at < 8) {
       #pragma unroll
-      for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
-        const float share = exp_fast(bitcast<float>(tile_2[t4_step][t4_sub]) - max_tile_3);
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        const float share = exp_fast(bitcast<float>(tile_2[t2_step][t2_sub]) - max_tile_3);
         sum_share += share;
       }
     }
   }
-  sum_share = lane_reduce<OpSum<float>, kLanesT4>(sum_share);
+  sum_share = lane_reduce<OpSum<float>, kLanesT2>(sum_share);
   float* const weight_at = weight + int64_t{t} * 8;
 
   // routing.tile:7  expert[t, :] = place
@@ -820,22 +820,22 @@ __device__ __forceinline__ void routing_body(const bf16_t* __restrict__ logits,
 
   // routing.tile:6  weight[t, :] = share / sum(share)
   #pragma unroll
-  for (int t4_step = 0; t4_step < kStepsT4; ++t4_step) {
-    const int t4_at = (t4_step * kThreadsT4 + t4_lane) * kWidthT4;
-    if (live && t4_at < 8) {
-      Vector<float, kWidthT4> weight_out;
-      Vector<int, kWidthT4> expert_out;
+  for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+    const int t2_at = (t2_step * kThreadsT2 + t2_lane) * kWidthT2;
+    if (live && t2_at < 8) {
+      Vector<float, kWidthT2> weight_out;
+      Vector<int, kWidthT2> expert_out;
       #pragma unroll
-      for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
-        const float share = exp_fast(bitcast<float>(tile_2[t4_step][t4_sub]) - max_tile_3);
-        weight_out[t4_sub] = div_by(share, by_sum_share);
-        expert_out[t4_sub] = carried_2[t4_step][t4_sub] == int64_t{-9223372036854775807 - 1} ? -1
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        const float share = exp_fast(bitcast<float>(tile_2[t2_step][t2_sub]) - max_tile_3);
+        weight_out[t2_sub] = div_by(share, by_sum_share);
+        expert_out[t2_sub] = carried_2[t2_step][t2_sub] == int64_t{-9223372036854775807 - 1} ? -1
             : convert<int>(sub_wrap(int64_t{2147483647},
-            shift_right(static_cast<int64_t>(carried_2[t4_step][t4_sub] & int64_t{4294967295}),
+            shift_right(static_cast<int64_t>(carried_2[t2_step][t2_sub] & int64_t{4294967295}),
             int64_t{1})));
       }
-      store_aligned(weight_at + t4_at, weight_out);
-      store_aligned(expert_at + t4_at, expert_out);
+      store_aligned(weight_at + t2_at, weight_out);
+      store_aligned(expert_at + t2_at, expert_out);
     }
   }
 }
@@ -846,14 +846,14 @@ __device__ __forceinline__ void routing_body_2(const bf16_t* __restrict__ logits
   constexpr int kThreadsT = 32;
   constexpr int kLanesT = 32;
   constexpr int kWidthT = 1;
-  constexpr int kStepsT4 = 1;
-  constexpr int kThreadsT4 = 32;
-  constexpr int kLanesT4 = 32;
-  constexpr int kWidthT4 = 1;
+  constexpr int kStepsT2 = 1;
+  constexpr int kThreadsT2 = 32;
+  constexpr int kLanesT2 = 32;
+  constexpr int kWidthT2 = 1;
   constexpr int kGroup = 32;
   constexpr int kInstances = 4;
   const int thread = static_cast<int>(threadIdx.x);
-  const int t4_lane = thread % kThreadsT4;
+  const int t2_lane = thread % kThreadsT2;
   const int t_lane = thread % kThreadsT;
   const int t = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
   const bool live = t < T;
@@ -890,14 +890,14 @@ __device__ __forceinline__ void routing_body_2(const bf16_t* __restrict__ logits
   }
   max_tile = lane_reduce<OpMax<int64_t>, kLanesT>(max_tile);
   int64_t carried = max_tile;
-  Vector<int64_t, kWidthT4> carried_2[kStepsT4];
+  Vector<int64_t, kWidthT2> carried_2[kStepsT2];
   #pragma unroll
-  for (int t4_step = 0; t4_step < kStepsT4; ++t4_step) {
-    const int t4_at = (t4_step * kThreadsT4 + t4_lane) * kWidthT4;
+  for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+    const int t2_at = (t2_step * kThreadsT2 + t2_lane) * kWidthT2;
     #pragma unroll
-    for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
-      const int t4_el = t4_at + t4_sub;
-      carried_2[t4_step][t4_sub] = t4_el == 0 ? max_tile : int64_t{-9223372036854775807 - 1};
+    for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+      const int t2_el = t2_at + t2_sub;
+      carried_2[t2_step][t2_sub] = t2_el == 0 ? max_tile : int64_t{-9223372036854775807 - 1};
     }
   }
   for (int round_ = 0; round_ < 7; ++round_) {
@@ -914,26 +914,26 @@ __device__ __forceinline__ void routing_body_2(const bf16_t* __restrict__ logits
     max_tile_2 = lane_reduce<OpMax<int64_t>, kLanesT>(max_tile_2);
     const int size = round_ + 1;
     #pragma unroll
-    for (int t4_step = 0; t4_step < kStepsT4; ++t4_step) {
-      const int t4_at = (t4_step * kThreadsT4 + t4_lane) * kWidthT4;
+    for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+      const int t2_at = (t2_step * kThreadsT2 + t2_lane) * kWidthT2;
       #pragma unroll
-      for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
-        const int t4_el = t4_at + t4_sub;
-        carried_2[t4_step][t4_sub] = t4_el == size ? max_tile_2 : carried_2[t4_step][t4_sub];
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        const int t2_el = t2_at + t2_sub;
+        carried_2[t2_step][t2_sub] = t2_el == size ? max_tile_2 : carried_2[t2_step][t2_sub];
       }
     }
     carried = max_tile_2;
   }
-  Vector<int, kWidthT4> tile_2[kStepsT4];
+  Vector<int, kWidthT2> tile_2[kStepsT2];
   #pragma unroll
-  for (int t4_step = 0; t4_step < kStepsT4; ++t4_step) {
+  for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
     #pragma unroll
-    for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
-      const int as_i32 = convert<int>(shift_right(carried_2[t4_step][t4_sub], int64_t{32}));
-      tile_2[t4_step][t4_sub] = carried_2[t4_step][t4_sub] == int64_t{-9223372036854775807 - 1}
+    for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+      const int as_i32 = convert<int>(shift_right(carried_2[t2_step][t2_sub], int64_t{32}));
+      tile_2[t2_step][t2_sub] = carried_2[t2_step][t2_sub] == int64_t{-9223372036854775807 - 1}
           ? -8388608
           : static_cast<int64_t>(
-          static_cast<int64_t>(carried_2[t4_step][t4_sub] & int64_t{4294967295}) & int64_t{1})
+          static_cast<int64_t>(carried_2[t2_step][t2_sub] & int64_t{4294967295}) & int64_t{1})
           == int64_t{1} ? (-2147483647 - 1)
           : static_cast<int>(as_i32 ^ static_cast<int>(shift_right(as_i32, 31) & 2147483647));
     }
@@ -942,31 +942,31 @@ __device__ __forceinline__ void routing_body_2(const bf16_t* __restrict__ logits
   // routing.tile:5  share = exp(chosen - max(chosen))
   float max_tile_3 = OpMax<float>::identity();
   #pragma unroll
-  for (int t4_step = 0; t4_step < kStepsT4; ++t4_step) {
-    const int t4_at = (t4_step * kThreadsT4 + t4_lane) * kWidthT4;
-    if (t4_at < 8) {
+  for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+    const int t2_at = (t2_step * kThreadsT2 + t2_lane) * kWidthT2;
+    if (t2_at < 8) {
       #pragma unroll
-      for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
-        max_tile_3 = OpMax<float>::combine(max_tile_3, bitcast<float>(tile_2[t4_step][t4_sub]));
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        max_tile_3 = OpMax<float>::combine(max_tile_3, bitcast<float>(tile_2[t2_step][t2_sub]));
       }
     }
   }
-  max_tile_3 = lane_reduce<OpMax<float>, kLanesT4>(max_tile_3);
+  max_tile_3 = lane_reduce<OpMax<float>, kLanesT2>(max_tile_3);
 
   // routing.tile:6  weight[t, :] = share / sum(share)
   float sum_share = OpSum<float>::identity();
   #pragma unroll
-  for (int t4_step = 0; t4_step < kStepsT4; ++t4_step) {
-    const int t4_at = (t4_step * kThreadsT4 + t4_lane) * kWidthT4;
-    if (t4_at < 8) {
+  for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+    const int t2_at = (t2_step * kThreadsT2 + t2_lane) * kWidthT2;
+    if (t2_at < 8) {
       #pragma unroll
-      for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
-        const float share = exp_fast(bitcast<float>(tile_2[t4_step][t4_sub]) - max_tile_3);
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        const float share = exp_fast(bitcast<float>(tile_2[t2_step][t2_sub]) - max_tile_3);
         sum_share += share;
       }
     }
   }
-  sum_share = lane_reduce<OpSum<float>, kLanesT4>(sum_share);
+  sum_share = lane_reduce<OpSum<float>, kLanesT2>(sum_share);
   float* const weight_at = weight + int64_t{t} * 8;
 
   // routing.tile:7  expert[t, :] = place
@@ -975,33 +975,33 @@ __device__ __forceinline__ void routing_body_2(const bf16_t* __restrict__ logits
 
   // routing.tile:6  weight[t, :] = share / sum(share)
   #pragma unroll
-  for (int t4_step = 0; t4_step < kStepsT4; ++t4_step) {
-    const int t4_at = (t4_step * kThreadsT4 + t4_lane) * kWidthT4;
-    if (live && t4_at < 8) {
-      Vector<float, kWidthT4> weight_out;
-      Vector<int, kWidthT4> expert_out;
+  for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
+    const int t2_at = (t2_step * kThreadsT2 + t2_lane) * kWidthT2;
+    if (live && t2_at < 8) {
+      Vector<float, kWidthT2> weight_out;
+      Vector<int, kWidthT2> expert_out;
       #pragma unroll
-      for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
-        const float share = exp_fast(bitcast<float>(tile_2[t4_step][t4_sub]) - max_tile_3);
-        weight_out[t4_sub] = div_by(share, by_sum_share);
-        expert_out[t4_sub] = carried_2[t4_step][t4_sub] == int64_t{-9223372036854775807 - 1} ? -1
+      for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
+        const float share = exp_fast(bitcast<float>(tile_2[t2_step][t2_sub]) - max_tile_3);
+        weight_out[t2_sub] = div_by(share, by_sum_share);
+        expert_out[t2_sub] = carried_2[t2_step][t2_sub] == int64_t{-9223372036854775807 - 1} ? -1
             : convert<int>(sub_wrap(int64_t{2147483647},
-            shift_right(static_cast<int64_t>(carried_2[t4_step][t4_sub] & int64_t{4294967295}),
+            shift_right(static_cast<int64_t>(carried_2[t2_step][t2_sub] & int64_t{4294967295}),
             int64_t{1})));
       }
-      store_single(weight_at + t4_at, weight_out);
-      store_single(expert_at + t4_at, expert_out);
+      store_single(weight_at + t2_at, weight_out);
+      store_single(expert_at + t2_at, expert_out);
     }
   }
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
 routing_kernel(const bf16_t* __restrict__ logits, float* __restrict__ weight,
     int* __restrict__ expert, int T) {
   routing_body(logits, weight, expert, T);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 9))
 routing_kernel_any(const bf16_t* __restrict__ logits, float* __restrict__ weight,
     int* __restrict__ expert, int T) {
   routing_body_2(logits, weight, expert, T);
@@ -1057,20 +1057,20 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
   constexpr int kThreadsT = 16;
   constexpr int kLanesT = 16;
   constexpr int kWidthT = 4;
-  constexpr int kStepsT15 = 1;
-  constexpr int kThreadsT15 = 16;
-  constexpr int kLanesT15 = 16;
-  constexpr int kWidthT15 = 4;
   constexpr int kStepsT3 = 1;
   constexpr int kThreadsT3 = 16;
   constexpr int kLanesT3 = 16;
   constexpr int kWidthT3 = 4;
+  constexpr int kStepsT4 = 1;
+  constexpr int kThreadsT4 = 16;
+  constexpr int kLanesT4 = 16;
+  constexpr int kWidthT4 = 4;
   constexpr int kStepsT6 = 1;
   constexpr int kThreadsT6 = 16;
   constexpr int kLanesT6 = 16;
   constexpr int kWidthT6 = 4;
-  constexpr int kLanesT10 = 2;
   constexpr int kLanesT2 = 2;
+  constexpr int kLanesT5 = 2;
   struct Shared {
     SharedArray<int64_t, 64> max_tile_3_partial;
     SharedArray<int64_t, 64> max_tile_4_partial;
@@ -1078,14 +1078,14 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
+  const int t5_lane = thread / 16;
   const int t2_lane = thread / 16;
-  const int t10_lane = thread / 16;
   const int t6_lane = thread % kThreadsT6;
+  const int t4_lane = thread % kThreadsT4;
   const int t3_lane = thread % kThreadsT3;
-  const int t15_lane = thread % kThreadsT15;
   const int t_lane = thread % kThreadsT;
-  const int t10_at = t10_lane;
   const int t2_at = t2_lane;
+  const int t5_at = t5_lane;
   const int t = static_cast<int>(blockIdx.x);
 
   // routing.tile:22  score = sigmoid(logits[t, :].to(f32)) + bias[:]
@@ -1131,14 +1131,14 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
   max_tile = lane_reduce<OpMax<int64_t>, kLanesT3>(max_tile);
   int64_t carried;
   carried = max_tile;
-  Vector<int64_t, kWidthT6> carried_2[kStepsT6];
+  Vector<int64_t, kWidthT4> carried_2[kStepsT4];
   #pragma unroll
-  for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-    const int t6_at = (t6_step * kThreadsT6 + t6_lane) * kWidthT6;
+  for (int t4_step = 0; t4_step < kStepsT4; ++t4_step) {
+    const int t4_at = (t4_step * kThreadsT4 + t4_lane) * kWidthT4;
     #pragma unroll
-    for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-      const int t6_el = t6_at + t6_sub;
-      carried_2[t6_step][t6_sub] = t6_el == 0 ? max_tile : int64_t{-9223372036854775807 - 1};
+    for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
+      const int t4_el = t4_at + t4_sub;
+      carried_2[t4_step][t4_sub] = t4_el == 0 ? max_tile : int64_t{-9223372036854775807 - 1};
     }
   }
   for (int round_ = 0; round_ < 1; ++round_) {
@@ -1158,12 +1158,12 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
     max_tile_2 = lane_reduce<OpMax<int64_t>, kLanesT3>(max_tile_2);
     const int size = round_ + 1;
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-      const int t6_at = (t6_step * kThreadsT6 + t6_lane) * kWidthT6;
+    for (int t4_step = 0; t4_step < kStepsT4; ++t4_step) {
+      const int t4_at = (t4_step * kThreadsT4 + t4_lane) * kWidthT4;
       #pragma unroll
-      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        const int t6_el = t6_at + t6_sub;
-        carried_2[t6_step][t6_sub] = t6_el == size ? max_tile_2 : carried_2[t6_step][t6_sub];
+      for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
+        const int t4_el = t4_at + t4_sub;
+        carried_2[t4_step][t4_sub] = t4_el == size ? max_tile_2 : carried_2[t4_step][t4_sub];
       }
     }
     carried = max_tile_2;
@@ -1172,23 +1172,23 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
   // routing.tile:24  _, kept = topk(sum(best, axis=1), KEPT, axis=0)
   float sum_tile = OpSum<float>::identity();
   #pragma unroll
-  for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-    const int t6_at = (t6_step * kThreadsT6 + t6_lane) * kWidthT6;
+  for (int t4_step = 0; t4_step < kStepsT4; ++t4_step) {
+    const int t4_at = (t4_step * kThreadsT4 + t4_lane) * kWidthT4;
     #pragma unroll
-    for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-      const int t6_el = t6_at + t6_sub;
-      const int as_i32 = convert<int>(shift_right(carried_2[t6_step][t6_sub], int64_t{32}));
-      if (t6_el < 2) {
-        sum_tile += bitcast<float>(carried_2[t6_step][t6_sub] == int64_t{-9223372036854775807 - 1}
+    for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
+      const int t4_el = t4_at + t4_sub;
+      const int as_i32 = convert<int>(shift_right(carried_2[t4_step][t4_sub], int64_t{32}));
+      if (t4_el < 2) {
+        sum_tile += bitcast<float>(carried_2[t4_step][t4_sub] == int64_t{-9223372036854775807 - 1}
             ? -8388608
             : static_cast<int64_t>(
-            static_cast<int64_t>(carried_2[t6_step][t6_sub] & int64_t{4294967295}) & int64_t{1})
+            static_cast<int64_t>(carried_2[t4_step][t4_sub] & int64_t{4294967295}) & int64_t{1})
             == int64_t{1} ? (-2147483647 - 1)
             : static_cast<int>(as_i32 ^ static_cast<int>(shift_right(as_i32, 31) & 2147483647)));
       }
     }
   }
-  sum_tile = lane_reduce<OpSum<float>, kLanesT6>(sum_tile);
+  sum_tile = lane_reduce<OpSum<float>, kLanesT4>(sum_tile);
   int64_t tile_2;
   {
     const int t_2 = bitcast<int>(sum_tile);
@@ -1208,7 +1208,7 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
   max_tile_3 = combine_partials<OpMax<int64_t>, 4, 16>(shared.max_tile_3_partial + thread % 16);
   int64_t carried_3 = max_tile_3;
   int64_t carried_4;
-  carried_4 = t10_at == 0 ? max_tile_3 : int64_t{-9223372036854775807 - 1};
+  carried_4 = t5_at == 0 ? max_tile_3 : int64_t{-9223372036854775807 - 1};
   for (int round__2 = 0; round__2 < 3; ++round__2) {
     int64_t max_tile_4 = OpMax<int64_t>::identity();
     max_tile_4 = OpMax<int64_t>::combine(max_tile_4,
@@ -1221,7 +1221,7 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
     __syncthreads();  // max_tile_4_partial is written before it is read
     max_tile_4 = combine_partials<OpMax<int64_t>, 4, 16>(shared.max_tile_4_partial + thread % 16);
     const int size_2 = round__2 + 1;
-    carried_4 = t10_at == size_2 ? max_tile_4 : carried_4;
+    carried_4 = t5_at == size_2 ? max_tile_4 : carried_4;
     carried_3 = max_tile_4;
   }
 
@@ -1237,7 +1237,7 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
   #pragma unroll
   for (int t_step = 0; t_step < kStepsT; ++t_step) {
     const int t_at = (t_step * kThreadsT + t_lane) * kWidthT;
-    if (t10_at < 4) {
+    if (t5_at < 4) {
       #pragma unroll
       for (int t_sub = 0; t_sub < kWidthT; ++t_sub) {
         const int t_el = t_at + t_sub;
@@ -1254,7 +1254,7 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
   for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int t_sub = 0; t_sub < kWidthT; ++t_sub) {
-      allowed[t_step][t_sub] = lane_reduce<OpAny, kLanesT10, 16>(allowed[t_step][t_sub]);
+      allowed[t_step][t_sub] = lane_reduce<OpAny, kLanesT5, 16>(allowed[t_step][t_sub]);
     }
   }
   #pragma unroll
@@ -1311,14 +1311,14 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
   }
   max_tile_5 = lane_reduce<OpMax<int64_t>, kLanesT>(max_tile_5);
   int64_t carried_5 = max_tile_5;
-  Vector<int64_t, kWidthT15> carried_6[kStepsT15];
+  Vector<int64_t, kWidthT6> carried_6[kStepsT6];
   #pragma unroll
-  for (int t15_step = 0; t15_step < kStepsT15; ++t15_step) {
-    const int t15_at = (t15_step * kThreadsT15 + t15_lane) * kWidthT15;
+  for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+    const int t6_at = (t6_step * kThreadsT6 + t6_lane) * kWidthT6;
     #pragma unroll
-    for (int t15_sub = 0; t15_sub < kWidthT15; ++t15_sub) {
-      const int t15_el = t15_at + t15_sub;
-      carried_6[t15_step][t15_sub] = t15_el == 0 ? max_tile_5 : int64_t{-9223372036854775807 - 1};
+    for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+      const int t6_el = t6_at + t6_sub;
+      carried_6[t6_step][t6_sub] = t6_el == 0 ? max_tile_5 : int64_t{-9223372036854775807 - 1};
     }
   }
   for (int round__3 = 0; round__3 < 7; ++round__3) {
@@ -1335,26 +1335,26 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
     max_tile_6 = lane_reduce<OpMax<int64_t>, kLanesT>(max_tile_6);
     const int size_3 = round__3 + 1;
     #pragma unroll
-    for (int t15_step = 0; t15_step < kStepsT15; ++t15_step) {
-      const int t15_at = (t15_step * kThreadsT15 + t15_lane) * kWidthT15;
+    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+      const int t6_at = (t6_step * kThreadsT6 + t6_lane) * kWidthT6;
       #pragma unroll
-      for (int t15_sub = 0; t15_sub < kWidthT15; ++t15_sub) {
-        const int t15_el = t15_at + t15_sub;
-        carried_6[t15_step][t15_sub] = t15_el == size_3 ? max_tile_6 : carried_6[t15_step][t15_sub];
+      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+        const int t6_el = t6_at + t6_sub;
+        carried_6[t6_step][t6_sub] = t6_el == size_3 ? max_tile_6 : carried_6[t6_step][t6_sub];
       }
     }
     carried_5 = max_tile_6;
   }
-  Vector<int, kWidthT15> tile_4[kStepsT15];
+  Vector<int, kWidthT6> tile_4[kStepsT6];
   #pragma unroll
-  for (int t15_step = 0; t15_step < kStepsT15; ++t15_step) {
+  for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
     #pragma unroll
-    for (int t15_sub = 0; t15_sub < kWidthT15; ++t15_sub) {
-      const int as_i32 = convert<int>(shift_right(carried_6[t15_step][t15_sub], int64_t{32}));
-      tile_4[t15_step][t15_sub] = carried_6[t15_step][t15_sub] == int64_t{-9223372036854775807 - 1}
+    for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+      const int as_i32 = convert<int>(shift_right(carried_6[t6_step][t6_sub], int64_t{32}));
+      tile_4[t6_step][t6_sub] = carried_6[t6_step][t6_sub] == int64_t{-9223372036854775807 - 1}
           ? -8388608
           : static_cast<int64_t>(
-          static_cast<int64_t>(carried_6[t15_step][t15_sub] & int64_t{4294967295}) & int64_t{1})
+          static_cast<int64_t>(carried_6[t6_step][t6_sub] & int64_t{4294967295}) & int64_t{1})
           == int64_t{1} ? (-2147483647 - 1)
           : static_cast<int>(as_i32 ^ static_cast<int>(shift_right(as_i32, 31) & 2147483647));
     }
@@ -1363,16 +1363,16 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
   // routing.tile:28  weight[t, :] = value / sum(value)
   float sum_tile_2 = OpSum<float>::identity();
   #pragma unroll
-  for (int t15_step = 0; t15_step < kStepsT15; ++t15_step) {
-    const int t15_at = (t15_step * kThreadsT15 + t15_lane) * kWidthT15;
-    if (t15_at < 8) {
+  for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+    const int t6_at = (t6_step * kThreadsT6 + t6_lane) * kWidthT6;
+    if (t6_at < 8) {
       #pragma unroll
-      for (int t15_sub = 0; t15_sub < kWidthT15; ++t15_sub) {
-        sum_tile_2 += bitcast<float>(tile_4[t15_step][t15_sub]);
+      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+        sum_tile_2 += bitcast<float>(tile_4[t6_step][t6_sub]);
       }
     }
   }
-  sum_tile_2 = lane_reduce<OpSum<float>, kLanesT15>(sum_tile_2);
+  sum_tile_2 = lane_reduce<OpSum<float>, kLanesT6>(sum_tile_2);
   float* const weight_at = weight + int64_t{t} * 8;
 
   // routing.tile:29  expert[t, :] = place
@@ -1381,21 +1381,21 @@ __device__ __forceinline__ void grouped_routing_body(const bf16_t* __restrict__ 
 
   // routing.tile:28  weight[t, :] = value / sum(value)
   #pragma unroll
-  for (int t15_step = 0; t15_step < kStepsT15; ++t15_step) {
-    const int t15_at = (t15_step * kThreadsT15 + t15_lane) * kWidthT15;
-    if (t15_at < 8 && t2_lane == 0) {
-      Vector<float, kWidthT15> weight_out;
-      Vector<int, kWidthT15> expert_out;
+  for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+    const int t6_at = (t6_step * kThreadsT6 + t6_lane) * kWidthT6;
+    if (t6_at < 8 && t2_lane == 0) {
+      Vector<float, kWidthT6> weight_out;
+      Vector<int, kWidthT6> expert_out;
       #pragma unroll
-      for (int t15_sub = 0; t15_sub < kWidthT15; ++t15_sub) {
-        weight_out[t15_sub] = div_by(bitcast<float>(tile_4[t15_step][t15_sub]), by_sum_tile_2);
-        expert_out[t15_sub] = carried_6[t15_step][t15_sub] == int64_t{-9223372036854775807 - 1} ? -1
+      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+        weight_out[t6_sub] = div_by(bitcast<float>(tile_4[t6_step][t6_sub]), by_sum_tile_2);
+        expert_out[t6_sub] = carried_6[t6_step][t6_sub] == int64_t{-9223372036854775807 - 1} ? -1
             : convert<int>(sub_wrap(int64_t{2147483647},
-            shift_right(static_cast<int64_t>(carried_6[t15_step][t15_sub] & int64_t{4294967295}),
+            shift_right(static_cast<int64_t>(carried_6[t6_step][t6_sub] & int64_t{4294967295}),
             int64_t{1})));
       }
-      store_aligned(weight_at + t15_at, weight_out);
-      store_aligned(expert_at + t15_at, expert_out);
+      store_aligned(weight_at + t6_at, weight_out);
+      store_aligned(expert_at + t6_at, expert_out);
     }
   }
 }
@@ -1406,22 +1406,22 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
   constexpr int kThreadsT = 64;
   constexpr int kLanesT = 32;
   constexpr int kWidthT = 1;
-  constexpr int kStepsT15 = 1;
-  constexpr int kThreadsT15 = 64;
-  constexpr int kLanesT15 = 32;
-  constexpr int kWidthT15 = 1;
   constexpr int kStepsT3 = 1;
   constexpr int kThreadsT3 = 64;
   constexpr int kLanesT3 = 32;
   constexpr int kWidthT3 = 1;
+  constexpr int kStepsT4 = 1;
+  constexpr int kThreadsT4 = 64;
+  constexpr int kLanesT4 = 32;
+  constexpr int kWidthT4 = 1;
   constexpr int kStepsT6 = 1;
   constexpr int kThreadsT6 = 64;
   constexpr int kLanesT6 = 32;
   constexpr int kWidthT6 = 1;
-  constexpr int kStepsT10 = 2;
-  constexpr int kThreadsT10 = 2;
   constexpr int kStepsT2 = 4;
   constexpr int kThreadsT2 = 2;
+  constexpr int kStepsT5 = 2;
+  constexpr int kThreadsT5 = 2;
   struct Shared {
     SharedArray<int64_t, 16> max_tile_partial;
     SharedArray<int64_t, 16> max_tile_2_partial;
@@ -1435,11 +1435,11 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
+  const int t5_lane = thread / 64;
   const int t2_lane = thread / 64;
-  const int t10_lane = thread / 64;
   const int t6_lane = thread % kThreadsT6;
+  const int t4_lane = thread % kThreadsT4;
   const int t3_lane = thread % kThreadsT3;
-  const int t15_lane = thread % kThreadsT15;
   const int t_lane = thread % kThreadsT;
   const int t = static_cast<int>(blockIdx.x);
 
@@ -1515,16 +1515,16 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
   for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
     carried[t2_step] = max_tile[t2_step];
   }
-  Vector<int64_t, kWidthT6> carried_2[kStepsT2][kStepsT6];
+  Vector<int64_t, kWidthT4> carried_2[kStepsT2][kStepsT4];
   #pragma unroll
   for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-      const int t6_at = (t6_step * kThreadsT6 + t6_lane) * kWidthT6;
+    for (int t4_step = 0; t4_step < kStepsT4; ++t4_step) {
+      const int t4_at = (t4_step * kThreadsT4 + t4_lane) * kWidthT4;
       #pragma unroll
-      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-        const int t6_el = t6_at + t6_sub;
-        carried_2[t2_step][t6_step][t6_sub] = t6_el == 0 ? max_tile[t2_step]
+      for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
+        const int t4_el = t4_at + t4_sub;
+        carried_2[t2_step][t4_step][t4_sub] = t4_el == 0 ? max_tile[t2_step]
             : int64_t{-9223372036854775807 - 1};
       }
     }
@@ -1571,13 +1571,13 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
     #pragma unroll
     for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
-      for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-        const int t6_at = (t6_step * kThreadsT6 + t6_lane) * kWidthT6;
+      for (int t4_step = 0; t4_step < kStepsT4; ++t4_step) {
+        const int t4_at = (t4_step * kThreadsT4 + t4_lane) * kWidthT4;
         #pragma unroll
-        for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-          const int t6_el = t6_at + t6_sub;
-          carried_2[t2_step][t6_step][t6_sub] = t6_el == size ? max_tile_2[t2_step]
-              : carried_2[t2_step][t6_step][t6_sub];
+        for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
+          const int t4_el = t4_at + t4_sub;
+          carried_2[t2_step][t4_step][t4_sub] = t4_el == size ? max_tile_2[t2_step]
+              : carried_2[t2_step][t4_step][t4_sub];
         }
       }
     }
@@ -1596,18 +1596,18 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
   #pragma unroll
   for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
     #pragma unroll
-    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
-      const int t6_at = (t6_step * kThreadsT6 + t6_lane) * kWidthT6;
-      if (t6_at < 2) {
+    for (int t4_step = 0; t4_step < kStepsT4; ++t4_step) {
+      const int t4_at = (t4_step * kThreadsT4 + t4_lane) * kWidthT4;
+      if (t4_at < 2) {
         #pragma unroll
-        for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
-          const int as_i32 = convert<int>(shift_right(carried_2[t2_step][t6_step][t6_sub],
+        for (int t4_sub = 0; t4_sub < kWidthT4; ++t4_sub) {
+          const int as_i32 = convert<int>(shift_right(carried_2[t2_step][t4_step][t4_sub],
               int64_t{32}));
-          sum_tile[t2_step] += bitcast<float>(carried_2[t2_step][t6_step][t6_sub]
+          sum_tile[t2_step] += bitcast<float>(carried_2[t2_step][t4_step][t4_sub]
               == int64_t{-9223372036854775807 - 1} ? -8388608
               : static_cast<int64_t>(
               static_cast<int64_t>(
-              carried_2[t2_step][t6_step][t6_sub] & int64_t{4294967295}) & int64_t{1}) == int64_t{1}
+              carried_2[t2_step][t4_step][t4_sub] & int64_t{4294967295}) & int64_t{1}) == int64_t{1}
               ? (-2147483647 - 1) : static_cast<int>(as_i32 ^ static_cast<int>(shift_right(as_i32,
               31) & 2147483647)));
         }
@@ -1616,7 +1616,7 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
   }
   #pragma unroll
   for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
-    sum_tile[t2_step] = lane_reduce<OpSum<float>, kLanesT6>(sum_tile[t2_step]);
+    sum_tile[t2_step] = lane_reduce<OpSum<float>, kLanesT4>(sum_tile[t2_step]);
   }
   #pragma unroll
   for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
@@ -1628,7 +1628,7 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
   #pragma unroll
   for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
     sum_tile[t2_step] = combine_partials<OpSum<float>,
-        kThreadsT6 / 32>(shared.sum_tile_partial + t2_step * 4 + (thread / 64) * 2);
+        kThreadsT4 / 32>(shared.sum_tile_partial + t2_step * 4 + (thread / 64) * 2);
   }
   int64_t tile_2[kStepsT2];
   #pragma unroll
@@ -1651,11 +1651,11 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
   max_tile_3 = combine_partials<OpMax<int64_t>, kThreadsT2,
       64>(shared.max_tile_3_partial + thread % 64);
   int64_t carried_3 = max_tile_3;
-  int64_t carried_4[kStepsT10];
+  int64_t carried_4[kStepsT5];
   #pragma unroll
-  for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
-    const int t10_at = t10_step * kThreadsT10 + t10_lane;
-    carried_4[t10_step] = t10_at == 0 ? max_tile_3 : int64_t{-9223372036854775807 - 1};
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+    const int t5_at = t5_step * kThreadsT5 + t5_lane;
+    carried_4[t5_step] = t5_at == 0 ? max_tile_3 : int64_t{-9223372036854775807 - 1};
   }
   for (int round__2 = 0; round__2 < 3; ++round__2) {
     int64_t max_tile_4 = OpMax<int64_t>::identity();
@@ -1671,9 +1671,9 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
         64>(shared.max_tile_4_partial + thread % 64);
     const int size_2 = round__2 + 1;
     #pragma unroll
-    for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
-      const int t10_at = t10_step * kThreadsT10 + t10_lane;
-      carried_4[t10_step] = t10_at == size_2 ? max_tile_4 : carried_4[t10_step];
+    for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
+      const int t5_at = t5_step * kThreadsT5 + t5_lane;
+      carried_4[t5_step] = t5_at == size_2 ? max_tile_4 : carried_4[t5_step];
     }
     carried_3 = max_tile_4;
   }
@@ -1688,7 +1688,7 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
     }
   }
   #pragma unroll
-  for (int t10_step = 0; t10_step < kStepsT10; ++t10_step) {
+  for (int t5_step = 0; t5_step < kStepsT5; ++t5_step) {
     #pragma unroll
     for (int t_step = 0; t_step < kStepsT; ++t_step) {
       const int t_at = (t_step * kThreadsT + t_lane) * kWidthT;
@@ -1697,9 +1697,9 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
         const int t_el = t_at + t_sub;
         const int group_ = floor_div(t_el, 8);
         allowed[t_step][t_sub] = OpAny::combine(allowed[t_step][t_sub],
-            (carried_4[t10_step] == int64_t{-9223372036854775807 - 1} ? -1
+            (carried_4[t5_step] == int64_t{-9223372036854775807 - 1} ? -1
             : convert<int>(sub_wrap(int64_t{2147483647},
-            shift_right(static_cast<int64_t>(carried_4[t10_step] & int64_t{4294967295}),
+            shift_right(static_cast<int64_t>(carried_4[t5_step] & int64_t{4294967295}),
             int64_t{1})))) == group_);
       }
     }
@@ -1716,7 +1716,7 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
   for (int t_step = 0; t_step < kStepsT; ++t_step) {
     #pragma unroll
     for (int t_sub = 0; t_sub < kWidthT; ++t_sub) {
-      allowed[t_step][t_sub] = combine_partials<OpAny, kThreadsT10,
+      allowed[t_step][t_sub] = combine_partials<OpAny, kThreadsT5,
           64>(shared.allowed_partial + thread % 64);
     }
   }
@@ -1760,14 +1760,14 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
   max_tile_5 = combine_partials<OpMax<int64_t>, kThreadsT / 32>(shared.max_tile_5_partial
       + (thread / 64) * 2);
   int64_t carried_5 = max_tile_5;
-  Vector<int64_t, kWidthT15> carried_6[kStepsT15];
+  Vector<int64_t, kWidthT6> carried_6[kStepsT6];
   #pragma unroll
-  for (int t15_step = 0; t15_step < kStepsT15; ++t15_step) {
-    const int t15_at = (t15_step * kThreadsT15 + t15_lane) * kWidthT15;
+  for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+    const int t6_at = (t6_step * kThreadsT6 + t6_lane) * kWidthT6;
     #pragma unroll
-    for (int t15_sub = 0; t15_sub < kWidthT15; ++t15_sub) {
-      const int t15_el = t15_at + t15_sub;
-      carried_6[t15_step][t15_sub] = t15_el == 0 ? max_tile_5 : int64_t{-9223372036854775807 - 1};
+    for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+      const int t6_el = t6_at + t6_sub;
+      carried_6[t6_step][t6_sub] = t6_el == 0 ? max_tile_5 : int64_t{-9223372036854775807 - 1};
     }
   }
   for (int round__3 = 0; round__3 < 7; ++round__3) {
@@ -1791,26 +1791,26 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
         + (thread / 64) * 2);
     const int size_3 = round__3 + 1;
     #pragma unroll
-    for (int t15_step = 0; t15_step < kStepsT15; ++t15_step) {
-      const int t15_at = (t15_step * kThreadsT15 + t15_lane) * kWidthT15;
+    for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+      const int t6_at = (t6_step * kThreadsT6 + t6_lane) * kWidthT6;
       #pragma unroll
-      for (int t15_sub = 0; t15_sub < kWidthT15; ++t15_sub) {
-        const int t15_el = t15_at + t15_sub;
-        carried_6[t15_step][t15_sub] = t15_el == size_3 ? max_tile_6 : carried_6[t15_step][t15_sub];
+      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+        const int t6_el = t6_at + t6_sub;
+        carried_6[t6_step][t6_sub] = t6_el == size_3 ? max_tile_6 : carried_6[t6_step][t6_sub];
       }
     }
     carried_5 = max_tile_6;
   }
-  Vector<int, kWidthT15> tile_4[kStepsT15];
+  Vector<int, kWidthT6> tile_4[kStepsT6];
   #pragma unroll
-  for (int t15_step = 0; t15_step < kStepsT15; ++t15_step) {
+  for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
     #pragma unroll
-    for (int t15_sub = 0; t15_sub < kWidthT15; ++t15_sub) {
-      const int as_i32 = convert<int>(shift_right(carried_6[t15_step][t15_sub], int64_t{32}));
-      tile_4[t15_step][t15_sub] = carried_6[t15_step][t15_sub] == int64_t{-9223372036854775807 - 1}
+    for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+      const int as_i32 = convert<int>(shift_right(carried_6[t6_step][t6_sub], int64_t{32}));
+      tile_4[t6_step][t6_sub] = carried_6[t6_step][t6_sub] == int64_t{-9223372036854775807 - 1}
           ? -8388608
           : static_cast<int64_t>(
-          static_cast<int64_t>(carried_6[t15_step][t15_sub] & int64_t{4294967295}) & int64_t{1})
+          static_cast<int64_t>(carried_6[t6_step][t6_sub] & int64_t{4294967295}) & int64_t{1})
           == int64_t{1} ? (-2147483647 - 1)
           : static_cast<int>(as_i32 ^ static_cast<int>(shift_right(as_i32, 31) & 2147483647));
     }
@@ -1819,21 +1819,21 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
   // routing.tile:28  weight[t, :] = value / sum(value)
   float sum_tile_2 = OpSum<float>::identity();
   #pragma unroll
-  for (int t15_step = 0; t15_step < kStepsT15; ++t15_step) {
-    const int t15_at = (t15_step * kThreadsT15 + t15_lane) * kWidthT15;
-    if (t15_at < 8) {
+  for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+    const int t6_at = (t6_step * kThreadsT6 + t6_lane) * kWidthT6;
+    if (t6_at < 8) {
       #pragma unroll
-      for (int t15_sub = 0; t15_sub < kWidthT15; ++t15_sub) {
-        sum_tile_2 += bitcast<float>(tile_4[t15_step][t15_sub]);
+      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+        sum_tile_2 += bitcast<float>(tile_4[t6_step][t6_sub]);
       }
     }
   }
-  sum_tile_2 = lane_reduce<OpSum<float>, kLanesT15>(sum_tile_2);
+  sum_tile_2 = lane_reduce<OpSum<float>, kLanesT6>(sum_tile_2);
   if (thread % 32 < 1) {
     shared.sum_tile_2_partial[thread / 32] = sum_tile_2;
   }
   __syncthreads();  // sum_tile_2_partial is written before it is read
-  sum_tile_2 = combine_partials<OpSum<float>, kThreadsT15 / 32>(shared.sum_tile_2_partial
+  sum_tile_2 = combine_partials<OpSum<float>, kThreadsT6 / 32>(shared.sum_tile_2_partial
       + (thread / 64) * 2);
   float* const weight_at = weight + int64_t{t} * 8;
 
@@ -1843,21 +1843,21 @@ __device__ __forceinline__ void grouped_routing_body_2(const bf16_t* __restrict_
 
   // routing.tile:28  weight[t, :] = value / sum(value)
   #pragma unroll
-  for (int t15_step = 0; t15_step < kStepsT15; ++t15_step) {
-    const int t15_at = (t15_step * kThreadsT15 + t15_lane) * kWidthT15;
-    if (t15_at < 8 && t2_lane == 0) {
-      Vector<float, kWidthT15> weight_out;
-      Vector<int, kWidthT15> expert_out;
+  for (int t6_step = 0; t6_step < kStepsT6; ++t6_step) {
+    const int t6_at = (t6_step * kThreadsT6 + t6_lane) * kWidthT6;
+    if (t6_at < 8 && t2_lane == 0) {
+      Vector<float, kWidthT6> weight_out;
+      Vector<int, kWidthT6> expert_out;
       #pragma unroll
-      for (int t15_sub = 0; t15_sub < kWidthT15; ++t15_sub) {
-        weight_out[t15_sub] = div_by(bitcast<float>(tile_4[t15_step][t15_sub]), by_sum_tile_2);
-        expert_out[t15_sub] = carried_6[t15_step][t15_sub] == int64_t{-9223372036854775807 - 1} ? -1
+      for (int t6_sub = 0; t6_sub < kWidthT6; ++t6_sub) {
+        weight_out[t6_sub] = div_by(bitcast<float>(tile_4[t6_step][t6_sub]), by_sum_tile_2);
+        expert_out[t6_sub] = carried_6[t6_step][t6_sub] == int64_t{-9223372036854775807 - 1} ? -1
             : convert<int>(sub_wrap(int64_t{2147483647},
-            shift_right(static_cast<int64_t>(carried_6[t15_step][t15_sub] & int64_t{4294967295}),
+            shift_right(static_cast<int64_t>(carried_6[t6_step][t6_sub] & int64_t{4294967295}),
             int64_t{1})));
       }
-      store_single(weight_at + t15_at, weight_out);
-      store_single(expert_at + t15_at, expert_out);
+      store_single(weight_at + t6_at, weight_out);
+      store_single(expert_at + t6_at, expert_out);
     }
   }
 }
@@ -1868,7 +1868,7 @@ grouped_routing_kernel(const bf16_t* __restrict__ logits, const float* __restric
   grouped_routing_body(logits, bias, weight, expert, T);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 2))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 3))
 grouped_routing_kernel_any(const bf16_t* __restrict__ logits, const float* __restrict__ bias,
     float* __restrict__ weight, int* __restrict__ expert, int T) {
   grouped_routing_body_2(logits, bias, weight, expert, T);

@@ -114,7 +114,6 @@ def _normal(
 
 def _plain(shape: tuple[int, ...], tensor: ir.Tensor, generator: np.random.Generator) -> Array:
     dtype = tensor.dtype
-    stored = storage_dtype(dtype)
     if dtype.kind == "bool":
         return generator.integers(0, 2, shape).astype(np.bool_)
     low = -8 if dtype.kind == "int" else 0
