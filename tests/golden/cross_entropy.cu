@@ -181,6 +181,12 @@ template <>
 #endif
 }
 
+/// x, of which the compiler knows nothing any more.
+[[maybe_unused]] __device__ __forceinline__ int opaque_copy(int x) {
+  asm("" : "+r"(x));
+  return x;
+}
+
 /// The type that moves kBytes in one memory instruction.
 template <int kBytes>
 struct AccessWord;
@@ -517,6 +523,85 @@ __device__ __forceinline__ void store_aligned(T* p, const Vector<T, N>& v) {
 template <class T, int N>
 __device__ __forceinline__ void store_single(T* p, const Vector<T, N>& v) {
   store_vector<alignof(T)>(p, v);
+}
+
+/// Elements between p and the address at or below it that is a multiple of N elements.
+template <int N, class T>
+__device__ __forceinline__ int window_shift(const T* p) {
+  const uintptr_t bytes = reinterpret_cast<uintptr_t>(p) % (N * sizeof(T));
+  return opaque_copy(static_cast<int>(bytes / sizeof(T)));
+}
+
+/// `at` - `shift`, by arithmetic that may wrap, with a shift of which the compiler knows nothing:
+/// where it could split the difference it writes a vector to memory word by word.
+[[maybe_unused]] __device__ __forceinline__ int window_at(int at, int shift) {
+  return static_cast<int>(static_cast<unsigned>(at) - static_cast<unsigned>(shift));
+}
+
+/// 0 <= i < n, for n >= 0.
+[[maybe_unused]] __device__ __forceinline__ bool is_within(int i, int n) {
+  return static_cast<unsigned>(i) < static_cast<unsigned>(n);
+}
+
+/// The first `count` of N elements from p, zeros behind them. A loop of few instructions: only the
+/// last vector of a tensor comes to it.
+template <int N, class T>
+__device__ __forceinline__ Vector<T, N> load_first(const T* p, int count) {
+  static_assert(sizeof(T) * N % 4 == 0, "whole words");
+  constexpr int kWords = sizeof(T) * N / 4;
+  constexpr int kStep = sizeof(T) < 4 ? 1 : sizeof(T) / 4;
+  constexpr int kBits = sizeof(T) < 4 ? 8 * sizeof(T) : 0;
+  uint32_t words[kWords] = {};
+#pragma unroll 1
+  for (int e = (count < N ? count : N) - 1; e >= 0; --e) {
+    const T x = p[e];
+    uint32_t low[kStep] = {};
+    memcpy(low, &x, sizeof(T));
+#pragma unroll
+    for (int i = kWords - 1; i >= 0; --i) {
+      if constexpr (kBits == 0) {
+        words[i] = i < kStep ? low[i < kStep ? i : 0] : words[i < kStep ? 0 : i - kStep];
+      } else {
+        words[i] = words[i] << kBits | (i > 0 ? words[i > 0 ? i - 1 : 0] >> (32 - kBits) : low[0]);
+      }
+    }
+  }
+  Vector<T, N> v;
+  memcpy(&v, words, sizeof(v));
+  return v;
+}
+
+/// Elements from p to `end`, as many as an int counts.
+template <class T>
+__device__ __forceinline__ int window_room(const T* p, const T* end) {
+  return end - p > 0x7fffffff ? 0x7fffffff : static_cast<int>(end - p);
+}
+
+/// Elements `at` to `at` + N from p, p + at a multiple of the vector's size; zeros from `room` on,
+/// where nothing is read.
+template <int N, class T>
+__device__ __forceinline__ Vector<T, N> load_window(const T* p, int at, int room) {
+  if (at <= room - N) return load_aligned<N>(p + at);
+  return load_first<N>(p + at, room - at);
+}
+
+/// Whether elements `at` to `at` + N are among the first `count`.
+template <int N>
+__device__ __forceinline__ bool is_whole(int at, int count) {
+  return at >= 0 && at <= count - N;
+}
+
+/// Elements `first` to `count` of v to p, a multiple of the vector's size.
+template <class T, int N>
+__device__ __forceinline__ void store_window(T* p, const Vector<T, N>& v, int first, int count) {
+  if (first <= 0 && count >= N) {
+    store_aligned(p, v);
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    if (e >= first && e < count) p[e] = v.units[e];
+  }
 }
 
 /// Op over kCount values that lie kStride apart, in order: the same bits in every thread.
@@ -1168,7 +1253,562 @@ __device__ __forceinline__ void cross_entropy_body_4(const bf16_t* __restrict__ 
   }
 }
 
+template <int kStepsC, int kThreadsC, int kLanesC, int kGroup, int kInstances>
 __device__ __forceinline__ void cross_entropy_body_5(const bf16_t* __restrict__ x,
+    const int* __restrict__ label, float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C,
+    float scale) {
+  constexpr int kWidthC = 8;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread % kThreadsC;
+  const int r = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
+  const bool live = r < R;
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // cross_entropy.tile:7  row = x[r, c].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    x_tile[c_step] = {};
+    if (live && c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+    }
+  }
+
+  // cross_entropy.tile:8  m = max(row)
+  float m = OpMax<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        m = OpMax<float>::combine(m, max_of_vector(x_tile[c_step]));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            m = OpMax<float>::combine(m, row);
+          }
+        }
+      }
+    }
+  }
+  m = lane_reduce<OpMax<float>, kLanesC>(m);
+
+  // cross_entropy.tile:9  l = sum(exp(row - m))
+  float l = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          l += exp_fast(row - m);
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            l += exp_fast(row - m);
+          }
+        }
+      }
+    }
+  }
+  l = lane_reduce<OpSum<float>, kLanesC>(l);
+
+  // cross_entropy.tile:10  target = label[r] % C
+  const int* const label_at = label + r;
+  const int label_value = live ? load_element(label_at) : int{};
+
+  // cross_entropy.tile:11  loss[r] = log(l) + m - x[r, target].to(f32)
+  const float log_ = log_fast(l);
+  const float add = log_ + m;
+  const bf16_t* const x_at_2 = x + int64_t{C} * r + floor_mod(label_value, C);
+  const bf16_t x_value = live ? load_element(x_at_2) : bf16_t{};
+  const float cast = convert<float>(x_value);
+  const float sub = add - cast;
+
+  // cross_entropy.tile:12  dx[r, c] = (exp(row - m) / l - where(c == target, 1.0, 0.0)) * scale
+  const int size = floor_mod(label_value, C);
+
+  // cross_entropy.tile:11  loss[r] = log(l) + m - x[r, target].to(f32)
+  float* const loss_at = loss + r;
+  if (live && c_lane == 0) {
+    store_element(loss_at, sub);
+  }
+
+  // cross_entropy.tile:12  dx[r, c] = (exp(row - m) / l - where(c == target, 1.0, 0.0)) * scale
+  bf16_t* const dx_at = dx + int64_t{C} * r;
+  const Divisor by_l = divisor(l);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (live && c_at < C) {
+      Vector<float, kWidthC> dx_out;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          dx_out[c_sub] = (div_by(exp_fast(row - m), by_l) - (c_el == size ? 1.0f : 0.0f)) * scale;
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          dx_out[c_sub] = (div_by(exp_fast(row - m), by_l) - (c_el == size ? 1.0f : 0.0f)) * scale;
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
+      }
+    }
+  }
+}
+
+template <int kThreadsC>
+__device__ __forceinline__ void cross_entropy_body_6(const bf16_t* __restrict__ x,
+    const int* __restrict__ label, float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C,
+    float scale) {
+  constexpr int kStepsC = 5;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> m_partial;
+    SharedArray<float, kThreadsC / 32> l_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // cross_entropy.tile:7  row = x[r, c].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+    }
+  }
+
+  // cross_entropy.tile:8  m = max(row)
+  float m = OpMax<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        m = OpMax<float>::combine(m, max_of_vector(x_tile[c_step]));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            m = OpMax<float>::combine(m, row);
+          }
+        }
+      }
+    }
+  }
+  m = lane_reduce<OpMax<float>, kLanesC>(m);
+  if (thread % 32 < 1) {
+    shared.m_partial[thread / 32] = m;
+  }
+  __syncthreads();  // m_partial is written before it is read
+  m = combine_partials<OpMax<float>, kThreadsC / 32>(shared.m_partial);
+
+  // cross_entropy.tile:9  l = sum(exp(row - m))
+  float l = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          l += exp_fast(row - m);
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            l += exp_fast(row - m);
+          }
+        }
+      }
+    }
+  }
+  l = lane_reduce<OpSum<float>, kLanesC>(l);
+  if (thread % 32 < 1) {
+    shared.l_partial[thread / 32] = l;
+  }
+  __syncthreads();  // l_partial is written before it is read
+  l = combine_partials<OpSum<float>, kThreadsC / 32>(shared.l_partial);
+
+  // cross_entropy.tile:10  target = label[r] % C
+  const int* const label_at = label + r;
+  const int label_value = load_element(label_at);
+
+  // cross_entropy.tile:11  loss[r] = log(l) + m - x[r, target].to(f32)
+  const float log_ = log_fast(l);
+  const float add = log_ + m;
+  const bf16_t* const x_at_2 = x + int64_t{C} * r + floor_mod(label_value, C);
+  const bf16_t x_value = load_element(x_at_2);
+  const float cast = convert<float>(x_value);
+  const float sub = add - cast;
+
+  // cross_entropy.tile:12  dx[r, c] = (exp(row - m) / l - where(c == target, 1.0, 0.0)) * scale
+  const int size = floor_mod(label_value, C);
+
+  // cross_entropy.tile:11  loss[r] = log(l) + m - x[r, target].to(f32)
+  float* const loss_at = loss + r;
+  if (c_lane == 0) {
+    store_element(loss_at, sub);
+  }
+
+  // cross_entropy.tile:12  dx[r, c] = (exp(row - m) / l - where(c == target, 1.0, 0.0)) * scale
+  bf16_t* const dx_at = dx + int64_t{C} * r;
+  const Divisor by_l = divisor(l);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      Vector<float, kWidthC> dx_out;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          dx_out[c_sub] = (div_by(exp_fast(row - m), by_l) - (c_el == size ? 1.0f : 0.0f)) * scale;
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          dx_out[c_sub] = (div_by(exp_fast(row - m), by_l) - (c_el == size ? 1.0f : 0.0f)) * scale;
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
+      }
+    }
+  }
+}
+
+template <int kThreadsC>
+__device__ __forceinline__ void cross_entropy_body_7(const bf16_t* __restrict__ x,
+    const int* __restrict__ label, float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C,
+    float scale) {
+  constexpr int kStepsC = 5;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> m_partial;
+    SharedArray<float, kThreadsC / 32> l_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // cross_entropy.tile:7  row = x[r, c].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  Vector<bf16_t, kWidthC> x_tile[kStepsC];
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    x_tile[c_step] = {};
+    if (c_at < C) {
+      x_tile[c_step] = load_window<kWidthC>(x_at, c_at, x_room);
+    }
+  }
+
+  // cross_entropy.tile:8  m = max(row)
+  float m = OpMax<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        m = OpMax<float>::combine(m, max_of_vector(x_tile[c_step]));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            m = OpMax<float>::combine(m, row);
+          }
+        }
+      }
+    }
+  }
+  m = lane_reduce<OpMax<float>, kLanesC>(m);
+  if (thread % 32 < 1) {
+    shared.m_partial[thread / 32] = m;
+  }
+  __syncthreads();  // m_partial is written before it is read
+  m = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.m_partial);
+
+  // cross_entropy.tile:9  l = sum(exp(row - m))
+  float l = OpSum<float>::identity();
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          l += exp_fast(row - m);
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<1>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            l += exp_fast(row - m);
+          }
+        }
+      }
+    }
+  }
+  l = lane_reduce<OpSum<float>, kLanesC>(l);
+  if (thread % 32 < 1) {
+    shared.l_partial[thread / 32] = l;
+  }
+  __syncthreads();  // l_partial is written before it is read
+  l = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.l_partial);
+
+  // cross_entropy.tile:10  target = label[r] % C
+  const int* const label_at = label + r;
+  const int label_value = load_element(label_at);
+
+  // cross_entropy.tile:11  loss[r] = log(l) + m - x[r, target].to(f32)
+  const float log_ = log_fast(l);
+  const float add = log_ + m;
+  const bf16_t* const x_at_2 = x + int64_t{C} * r + floor_mod(label_value, C);
+  const bf16_t x_value = load_element(x_at_2);
+  const float cast = convert<float>(x_value);
+  const float sub = add - cast;
+
+  // cross_entropy.tile:12  dx[r, c] = (exp(row - m) / l - where(c == target, 1.0, 0.0)) * scale
+  const int size = floor_mod(label_value, C);
+
+  // cross_entropy.tile:11  loss[r] = log(l) + m - x[r, target].to(f32)
+  float* const loss_at = loss + r;
+  if (c_lane == 0) {
+    store_element(loss_at, sub);
+  }
+
+  // cross_entropy.tile:12  dx[r, c] = (exp(row - m) / l - where(c == target, 1.0, 0.0)) * scale
+  bf16_t* const dx_at = dx + int64_t{C} * r;
+  const Divisor by_l = divisor(l);
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = window_at((c_step * kThreadsC + c_lane) * kWidthC, c_shift);
+    if (c_at < C) {
+      Vector<float, kWidthC> dx_out;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          dx_out[c_sub] = (div_by(exp_fast(row - m), by_l) - (c_el == size ? 1.0f : 0.0f)) * scale;
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector<2>(x_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          dx_out[c_sub] = (div_by(exp_fast(row - m), by_l) - (c_el == size ? 1.0f : 0.0f)) * scale;
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void cross_entropy_body_8(const bf16_t* __restrict__ x,
+    const int* __restrict__ label, float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C,
+    float scale) {
+  constexpr int kThreadsC = 512;
+  constexpr int kLanesC = 32;
+  constexpr int kWidthC = 8;
+  struct Shared {
+    SharedArray<float, kThreadsC / 32> m_partial;
+    SharedArray<float, kThreadsC / 32> l_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c_lane = thread;
+  const int r = static_cast<int>(blockIdx.x);
+  const int c_shift = window_shift<kWidthC>(x + int64_t{C} * r);
+
+  // cross_entropy.tile:8  m = max(row)
+  float m = OpMax<float>::identity();
+
+  // cross_entropy.tile:7  row = x[r, c].to(f32)
+  const bf16_t* const x_at = x + int64_t{C} * r;
+  const int x_room = window_room(x_at, x + int64_t{C} * R);
+
+  // cross_entropy.tile:8  m = max(row)
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at, c_at, x_room);
+      if (is_whole<kWidthC>(c_at, C)) {
+        m = OpMax<float>::combine(m, max_of_vector(x_tile));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            m = OpMax<float>::combine(m, row);
+          }
+        }
+      }
+    }
+  }
+  m = lane_reduce<OpMax<float>, kLanesC>(m);
+  if (thread % 32 < 1) {
+    shared.m_partial[thread / 32] = m;
+  }
+  __syncthreads();  // m_partial is written before it is read
+  m = combine_partials_by_lanes<OpMax<float>, kThreadsC / 32>(shared.m_partial);
+
+  // cross_entropy.tile:9  l = sum(exp(row - m))
+  float l = OpSum<float>::identity();
+
+  // cross_entropy.tile:7  row = x[r, c].to(f32)
+  const bf16_t* const x_at_2 = x + int64_t{C} * r;
+  const int x_room_2 = window_room(x_at_2, x + int64_t{C} * R);
+
+  // cross_entropy.tile:9  l = sum(exp(row - m))
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_2, c_at, x_room_2);
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float row = x_tile_wide[c_sub];
+          l += exp_fast(row - m);
+        }
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          if (is_within(c_el, C)) {
+            l += exp_fast(row - m);
+          }
+        }
+      }
+    }
+  }
+  l = lane_reduce<OpSum<float>, kLanesC>(l);
+  if (thread % 32 < 1) {
+    shared.l_partial[thread / 32] = l;
+  }
+  __syncthreads();  // l_partial is written before it is read
+  l = combine_partials_by_lanes<OpSum<float>, kThreadsC / 32>(shared.l_partial);
+
+  // cross_entropy.tile:10  target = label[r] % C
+  const int* const label_at = label + r;
+  const int label_value = load_element(label_at);
+
+  // cross_entropy.tile:11  loss[r] = log(l) + m - x[r, target].to(f32)
+  const float log_ = log_fast(l);
+  const float add = log_ + m;
+  const bf16_t* const x_at_3 = x + int64_t{C} * r + floor_mod(label_value, C);
+  const bf16_t x_value = load_element(x_at_3);
+  const float cast = convert<float>(x_value);
+  const float sub = add - cast;
+
+  // cross_entropy.tile:12  dx[r, c] = (exp(row - m) / l - where(c == target, 1.0, 0.0)) * scale
+  const int size = floor_mod(label_value, C);
+
+  // cross_entropy.tile:11  loss[r] = log(l) + m - x[r, target].to(f32)
+  float* const loss_at = loss + r;
+  if (c_lane == 0) {
+    store_element(loss_at, sub);
+  }
+
+  // cross_entropy.tile:7  row = x[r, c].to(f32)
+  const bf16_t* const x_at_4 = x + int64_t{C} * r;
+  const int x_room_3 = window_room(x_at_4, x + int64_t{C} * R);
+
+  // cross_entropy.tile:12  dx[r, c] = (exp(row - m) / l - where(c == target, 1.0, 0.0)) * scale
+  bf16_t* const dx_at = dx + int64_t{C} * r;
+  const Divisor by_l = divisor(l);
+  for (int c_at = window_at(c_lane * kWidthC, c_shift); c_at < C; c_at += kThreadsC * kWidthC) {
+    if (c_at < C) {
+      const Vector<bf16_t, kWidthC> x_tile = load_window<kWidthC>(x_at_4, c_at, x_room_3);
+      Vector<float, kWidthC> dx_out;
+      if (is_whole<kWidthC>(c_at, C)) {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          dx_out[c_sub] = (div_by(exp_fast(row - m), by_l) - (c_el == size ? 1.0f : 0.0f)) * scale;
+        }
+        store_aligned(dx_at + c_at, convert_vector<bf16_t>(dx_out));
+      } else {
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const int c_el = c_at + c_sub;
+          const float row = x_tile_wide[c_sub];
+          dx_out[c_sub] = (div_by(exp_fast(row - m), by_l) - (c_el == size ? 1.0f : 0.0f)) * scale;
+        }
+        store_window(dx_at + c_at, convert_vector<bf16_t>(dx_out), -c_at, C - c_at);
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void cross_entropy_body_9(const bf16_t* __restrict__ x,
     const int* __restrict__ label, float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C,
     float scale) {
   constexpr int kStepsC = 8;
@@ -1267,7 +1907,7 @@ __device__ __forceinline__ void cross_entropy_body_5(const bf16_t* __restrict__ 
 }
 
 template <int kStepsC, int kThreadsC>
-__device__ __forceinline__ void cross_entropy_body_6(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void cross_entropy_body_10(const bf16_t* __restrict__ x,
     const int* __restrict__ label, float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C,
     float scale) {
   constexpr int kLanesC = 32;
@@ -1375,11 +2015,11 @@ __device__ __forceinline__ void cross_entropy_body_6(const bf16_t* __restrict__ 
   }
 }
 
-template <int kThreadsC>
-__device__ __forceinline__ void cross_entropy_body_7(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void cross_entropy_body_11(const bf16_t* __restrict__ x,
     const int* __restrict__ label, float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C,
     float scale) {
   constexpr int kStepsC = 16;
+  constexpr int kThreadsC = 1024;
   constexpr int kLanesC = 32;
   constexpr int kWidthC = 1;
   struct Shared {
@@ -1485,7 +2125,7 @@ __device__ __forceinline__ void cross_entropy_body_7(const bf16_t* __restrict__ 
   }
 }
 
-__device__ __forceinline__ void cross_entropy_body_8(const bf16_t* __restrict__ x,
+__device__ __forceinline__ void cross_entropy_body_12(const bf16_t* __restrict__ x,
     const int* __restrict__ label, float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C,
     float scale) {
   constexpr int kThreadsC = 512;
@@ -1648,39 +2288,90 @@ cross_entropy_kernel_walk(const bf16_t* __restrict__ x, const int* __restrict__ 
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
-cross_entropy_kernel_c256_any(const bf16_t* __restrict__ x, const int* __restrict__ label,
+cross_entropy_kernel_c377_window(const bf16_t* __restrict__ x, const int* __restrict__ label,
     float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C, float scale) {
-  cross_entropy_body_5(x, label, loss, dx, R, C, scale);
+  cross_entropy_body_5</*kStepsC=*/3, /*kThreadsC=*/16, /*kLanesC=*/16, /*kGroup=*/16,
+      /*kInstances=*/8>(x, label, loss, dx, R, C, scale);
 }
 
 extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
-cross_entropy_kernel_c1024_any(const bf16_t* __restrict__ x, const int* __restrict__ label,
+cross_entropy_kernel_c761_window(const bf16_t* __restrict__ x, const int* __restrict__ label,
     float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C, float scale) {
-  cross_entropy_body_6</*kStepsC=*/8, /*kThreadsC=*/128>(x, label, loss, dx, R, C, scale);
+  cross_entropy_body_5</*kStepsC=*/3, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/4>(x, label, loss, dx, R, C, scale);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
-cross_entropy_kernel_c4096_any(const bf16_t* __restrict__ x, const int* __restrict__ label,
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 16))
+cross_entropy_kernel_c1273_window(const bf16_t* __restrict__ x, const int* __restrict__ label,
     float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C, float scale) {
-  cross_entropy_body_6</*kStepsC=*/16, /*kThreadsC=*/256>(x, label, loss, dx, R, C, scale);
+  cross_entropy_body_5</*kStepsC=*/5, /*kThreadsC=*/32, /*kLanesC=*/32, /*kGroup=*/32,
+      /*kInstances=*/2>(x, label, loss, dx, R, C, scale);
 }
 
-extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
-cross_entropy_kernel_c8192_any(const bf16_t* __restrict__ x, const int* __restrict__ label,
+extern "C" __global__ void __launch_bounds__(64, resident_ctas(64, 16))
+cross_entropy_kernel_c2553_window(const bf16_t* __restrict__ x, const int* __restrict__ label,
+    float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C, float scale) {
+  cross_entropy_body_6</*kThreadsC=*/64>(x, label, loss, dx, R, C, scale);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+cross_entropy_kernel_c5113_window(const bf16_t* __restrict__ x, const int* __restrict__ label,
+    float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C, float scale) {
+  cross_entropy_body_6</*kThreadsC=*/128>(x, label, loss, dx, R, C, scale);
+}
+
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
+cross_entropy_kernel_c10233_window(const bf16_t* __restrict__ x, const int* __restrict__ label,
+    float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C, float scale) {
+  cross_entropy_body_6</*kThreadsC=*/256>(x, label, loss, dx, R, C, scale);
+}
+
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
+cross_entropy_kernel_c20473_window(const bf16_t* __restrict__ x, const int* __restrict__ label,
     float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C, float scale) {
   cross_entropy_body_7</*kThreadsC=*/512>(x, label, loss, dx, R, C, scale);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
-cross_entropy_kernel_c16384_any(const bf16_t* __restrict__ x, const int* __restrict__ label,
+cross_entropy_kernel_c40953_window(const bf16_t* __restrict__ x, const int* __restrict__ label,
     float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C, float scale) {
   cross_entropy_body_7</*kThreadsC=*/1024>(x, label, loss, dx, R, C, scale);
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
-cross_entropy_kernel_walk_any(const bf16_t* __restrict__ x, const int* __restrict__ label,
+cross_entropy_kernel_walk_window(const bf16_t* __restrict__ x, const int* __restrict__ label,
     float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C, float scale) {
   cross_entropy_body_8(x, label, loss, dx, R, C, scale);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+cross_entropy_kernel_c256_any(const bf16_t* __restrict__ x, const int* __restrict__ label,
+    float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C, float scale) {
+  cross_entropy_body_9(x, label, loss, dx, R, C, scale);
+}
+
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 8))
+cross_entropy_kernel_c1024_any(const bf16_t* __restrict__ x, const int* __restrict__ label,
+    float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C, float scale) {
+  cross_entropy_body_10</*kStepsC=*/8, /*kThreadsC=*/128>(x, label, loss, dx, R, C, scale);
+}
+
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
+cross_entropy_kernel_c4096_any(const bf16_t* __restrict__ x, const int* __restrict__ label,
+    float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C, float scale) {
+  cross_entropy_body_10</*kStepsC=*/16, /*kThreadsC=*/256>(x, label, loss, dx, R, C, scale);
+}
+
+extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
+cross_entropy_kernel_c16384_any(const bf16_t* __restrict__ x, const int* __restrict__ label,
+    float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C, float scale) {
+  cross_entropy_body_11(x, label, loss, dx, R, C, scale);
+}
+
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
+cross_entropy_kernel_walk_any(const bf16_t* __restrict__ x, const int* __restrict__ label,
+    float* __restrict__ loss, bf16_t* __restrict__ dx, int R, int C, float scale) {
+  cross_entropy_body_12(x, label, loss, dx, R, C, scale);
 }
 
 // kernel end
@@ -1762,6 +2453,43 @@ extern "C" cudaError_t cross_entropy(const void* x, const int32_t* label, float*
       // rows that are longer than a CTA holds, read more than once
       status = host_launch(cross_entropy_kernel_walk, {R, 512}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(dx, 16) && C <= 377) {
+      // rows of up to 377 elements that begin anywhere, by windows of whole words
+      status = host_launch(cross_entropy_kernel_c377_window, {host_ceil_div(R, 8), 128}, stream,
+          static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(dx, 16) && C <= 761) {
+      // rows of up to 761 elements that begin anywhere, by windows of whole words
+      status = host_launch(cross_entropy_kernel_c761_window, {host_ceil_div(R, 4), 128}, stream,
+          static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(dx, 16) && C <= 1273) {
+      // rows of up to 1273 elements that begin anywhere, by windows of whole words
+      status = host_launch(cross_entropy_kernel_c1273_window, {host_ceil_div(R, 2), 64}, stream,
+          static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(dx, 16) && C <= 2553) {
+      // rows of up to 2553 elements that begin anywhere, by windows of whole words
+      status = host_launch(cross_entropy_kernel_c2553_window, {R, 64}, stream,
+          static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(dx, 16) && C <= 5113) {
+      // rows of up to 5113 elements that begin anywhere, by windows of whole words
+      status = host_launch(cross_entropy_kernel_c5113_window, {R, 128}, stream,
+          static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(dx, 16) && C <= 10233) {
+      // rows of up to 10233 elements that begin anywhere, by windows of whole words
+      status = host_launch(cross_entropy_kernel_c10233_window, {R, 256}, stream,
+          static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(dx, 16) && C <= 20473) {
+      // rows of up to 20473 elements that begin anywhere, by windows of whole words
+      status = host_launch(cross_entropy_kernel_c20473_window, {R, 512}, stream,
+          static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(dx, 16) && C <= 40953) {
+      // rows of up to 40953 elements that begin anywhere, by windows of whole words
+      status = host_launch(cross_entropy_kernel_c40953_window, {R, 1024}, stream,
+          static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
+    } else if (host_is_aligned(x, 16) && host_is_aligned(dx, 16)) {
+      // rows that are longer than a CTA holds, read more than once that begin anywhere, by windows
+      // of whole words
+      status = host_launch(cross_entropy_kernel_walk_window, {R, 512}, stream,
+          static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     } else if (C <= 256) {
       // rows of up to 256 elements, any addresses
       status = host_launch(cross_entropy_kernel_c256_any, {host_ceil_div(R, 4), 128}, stream,
@@ -1773,10 +2501,6 @@ extern "C" cudaError_t cross_entropy(const void* x, const int32_t* label, float*
     } else if (C <= 4096) {
       // rows of up to 4096 elements, any addresses
       status = host_launch(cross_entropy_kernel_c4096_any, {R, 256}, stream,
-          static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
-    } else if (C <= 8192) {
-      // rows of up to 8192 elements, any addresses
-      status = host_launch(cross_entropy_kernel_c8192_any, {R, 512}, stream,
           static_cast<const bf16_t*>(x), label, loss, static_cast<bf16_t*>(dx), R, C, scale);
     } else if (C <= 16384) {
       // rows of up to 16384 elements, any addresses

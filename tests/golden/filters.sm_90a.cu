@@ -597,6 +597,16 @@ __device__ __forceinline__ void cp_async_wait() {
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/// Waits at barrier `id` (1 to 15) until `threads` threads, whole warps, have come to it.
+[[maybe_unused]] __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}
+
+/// Comes to barrier `id` without waiting.
+[[maybe_unused]] __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}
+
 /// N elements from p, whose address is a multiple of the vector's alignment.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_aligned(const T* p) {
@@ -1335,6 +1345,9 @@ __device__ __forceinline__ void write_chunk(PanelTile<T, 16, kCols>& chunk, T* p
   }
 }
 
+/// The named barrier of the first warpgroup's turn; those of the others follow.
+constexpr int kFirstTurn = 3;
+
 /// Starts d = a * b, or d += a * b where it accumulates; a and b by their descriptors.
 /// top, bottom: the two rows of a thread, eight apart, of each eight columns.
 template <int kTransposedA, int kTransposedB>
@@ -1728,6 +1741,7 @@ __device__ __forceinline__ void dense_body(const CUtensorMap& a_map, const CUten
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -1749,13 +1763,16 @@ __device__ __forceinline__ void dense_body(const CUtensorMap& a_map, const CUten
         item += static_cast<int>(gridDim.x) / 2) {
       // filters.tile:7  for k in range(K by 64):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? ceil_div(K, 64) - 5 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, 64); ++k_tile) {
+        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // filters.tile:8  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -1784,6 +1801,8 @@ __device__ __forceinline__ void dense_body(const CUtensorMap& a_map, const CUten
               c_col + 64, c_row);
         }
       }
+      if (warpgroup == 0 && ceil_div(K, 64) >= 5) named_barrier_arrive(kFirstTurn + warpgroup + 1,
+          256);
       if (ceil_div(K, 64) <= 2) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
             c_col + 64, c_row);
@@ -1900,6 +1919,7 @@ __device__ __forceinline__ void dense_body_2(const CUtensorMap& a_map, const CUt
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -1921,13 +1941,16 @@ __device__ __forceinline__ void dense_body_2(const CUtensorMap& a_map, const CUt
         item += static_cast<int>(gridDim.x) / 2) {
       // filters.tile:7  for k in range(K by 64):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? ceil_div(K, 64) - 5 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, 64); ++k_tile) {
+        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // filters.tile:8  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -1956,6 +1979,8 @@ __device__ __forceinline__ void dense_body_2(const CUtensorMap& a_map, const CUt
               c_out[0] + 8, c_out[1] + 8);
         }
       }
+      if (warpgroup == 0 && ceil_div(K, 64) >= 5) named_barrier_arrive(kFirstTurn + warpgroup + 1,
+          256);
       if (ceil_div(K, 64) <= 2) {
         write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N,
             c_out[0] + 8, c_out[1] + 8);
@@ -2576,6 +2601,7 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -2626,13 +2652,16 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
       }
 
       // filters.tile:20  for k in range(K by 64):
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? k_trips - 5 : -1;
       for (int k = 0; k < k_trips; ++k) {
+        if (k == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // filters.tile:22  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2660,6 +2689,7 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
               c_col + 64, c_row);
         }
       }
+      if (warpgroup == 0 && k_trips >= 5) named_barrier_arrive(kFirstTurn + warpgroup + 1, 256);
       if (k_trips <= 0) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col,
             c_row);
@@ -2796,6 +2826,7 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -2846,13 +2877,16 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
       }
 
       // filters.tile:20  for k in range(K by 64):
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? k_trips - 5 : -1;
       for (int k = 0; k < k_trips; ++k) {
+        if (k == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // filters.tile:22  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2880,6 +2914,7 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
               c_out[0] + 8, c_out[1] + 8);
         }
       }
+      if (warpgroup == 0 && k_trips >= 5) named_barrier_arrive(kFirstTurn + warpgroup + 1, 256);
       if (k_trips <= 0) {
         write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0],
             c_out[1]);
@@ -3392,6 +3427,7 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -3438,13 +3474,16 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
       }
 
       // filters.tile:36  for k in range(K by 64):
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? k_trips - 5 : -1;
       for (int k = 0; k < k_trips; ++k) {
+        if (k == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // filters.tile:38  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -3472,6 +3511,7 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
               c_col + 64, c_row);
         }
       }
+      if (warpgroup == 0 && k_trips >= 5) named_barrier_arrive(kFirstTurn + warpgroup + 1, 256);
       if (k_trips <= 0) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 0], c_map, c_out[0], c_out[1], c_col,
             c_row);
@@ -3618,6 +3658,7 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -3664,13 +3705,16 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
       }
 
       // filters.tile:36  for k in range(K by 64):
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? k_trips - 5 : -1;
       for (int k = 0; k < k_trips; ++k) {
+        if (k == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // filters.tile:38  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -3698,6 +3742,7 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
               c_out[0] + 8, c_out[1] + 8);
         }
       }
+      if (warpgroup == 0 && k_trips >= 5) named_barrier_arrive(kFirstTurn + warpgroup + 1, 256);
       if (k_trips <= 0) {
         write_chunk(shared.c_chunks[thread / 32 * 2 + 0], c, N, c_row, M, c_col, N, c_out[0],
             c_out[1]);

@@ -525,6 +525,16 @@ __device__ __forceinline__ void cp_async_wait() {
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/// Waits at barrier `id` (1 to 15) until `threads` threads, whole warps, have come to it.
+[[maybe_unused]] __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}
+
+/// Comes to barrier `id` without waiting.
+[[maybe_unused]] __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}
+
 /// N elements from p, whose address is a multiple of the vector's alignment.
 template <int N, class T>
 __device__ __forceinline__ Vector<T, N> load_aligned(const T* p) {
@@ -1278,6 +1288,9 @@ __device__ __forceinline__ void write_chunk(PanelTile<T, 16, kCols>& chunk, T* p
     }
   }
 }
+
+/// The named barrier of the first warpgroup's turn; those of the others follow.
+constexpr int kFirstTurn = 3;
 
 /// Starts d = a * b, or d += a * b where it accumulates; a and b by their descriptors.
 /// top, bottom: the two rows of a thread, eight apart, of each eight columns.
@@ -2390,6 +2403,7 @@ __device__ __forceinline__ void gemm_nn_body_4(const CUtensorMap& a_map, const C
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -2411,13 +2425,16 @@ __device__ __forceinline__ void gemm_nn_body_4(const CUtensorMap& a_map, const C
         item += static_cast<int>(gridDim.x) / 2) {
       // gemm.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 3 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2452,6 +2469,8 @@ __device__ __forceinline__ void gemm_nn_body_4(const CUtensorMap& a_map, const C
               c_col + 192, c_row);
         }
       }
+      if (warpgroup == 0 && ceil_div(K, BK) >= 3) named_barrier_arrive(kFirstTurn + warpgroup + 1,
+          256);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
             c_col + 64, c_row);
@@ -2580,6 +2599,7 @@ __device__ __forceinline__ void gemm_nn_body_5(const CUtensorMap& a_map, const C
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -2601,13 +2621,16 @@ __device__ __forceinline__ void gemm_nn_body_5(const CUtensorMap& a_map, const C
         item += static_cast<int>(gridDim.x) / 2) {
       // gemm.tile:6  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 3 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm.tile:7  acc += a[i, k] @ b[k, j]
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -2642,6 +2665,8 @@ __device__ __forceinline__ void gemm_nn_body_5(const CUtensorMap& a_map, const C
               c_out[0] + 24, c_out[1] + 24);
         }
       }
+      if (warpgroup == 0 && ceil_div(K, BK) >= 3) named_barrier_arrive(kFirstTurn + warpgroup + 1,
+          256);
       if (ceil_div(K, BK) <= 2) {
         write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N,
             c_out[0] + 8, c_out[1] + 8);
@@ -3827,6 +3852,7 @@ __device__ __forceinline__ void gemm_nt_body_4(const CUtensorMap& a_map, const C
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -3848,13 +3874,16 @@ __device__ __forceinline__ void gemm_nt_body_4(const CUtensorMap& a_map, const C
         item += static_cast<int>(gridDim.x) / 2) {
       // gemm.tile:17  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 3 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm.tile:18  acc += a[i, k] @ b[j, k].T
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -3889,6 +3918,8 @@ __device__ __forceinline__ void gemm_nt_body_4(const CUtensorMap& a_map, const C
               c_col + 192, c_row);
         }
       }
+      if (warpgroup == 0 && ceil_div(K, BK) >= 3) named_barrier_arrive(kFirstTurn + warpgroup + 1,
+          256);
       if (ceil_div(K, BK) <= 2) {
         send_chunk<1>(shared.c_chunks[thread / 32 * 2 + 1], c_map, c_out[0] + 8, c_out[1] + 8,
             c_col + 64, c_row);
@@ -4009,6 +4040,7 @@ __device__ __forceinline__ void gemm_nt_body_5(const CUtensorMap& a_map, const C
     }
   } else {
     registers_take<232>();
+    const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -4030,13 +4062,16 @@ __device__ __forceinline__ void gemm_nt_body_5(const CUtensorMap& a_map, const C
         item += static_cast<int>(gridDim.x) / 2) {
       // gemm.tile:17  for k in range(K by BK):
       Vector<float, kWidthJ> acc[kStepsI][kStepsJ];
+      // a warpgroup starts its last trips when the one before has started all of its own
+      const int k_turn = warpgroup > 0 ? ceil_div(K, BK) - 3 : -1;
       for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+        if (k_tile == k_turn) named_barrier_sync(kFirstTurn + warpgroup, 256);
         barrier_wait(shared.a_b_full[a_b_ring.slot], a_b_ring.parity);
 
         // gemm.tile:18  acc += a[i, k] @ b[j, k].T
         wgmma_fence();
         {
-          const int row_first = uniform_int(thread / 128) * 64;
+          const int row_first = warpgroup * 64;
           #pragma unroll
           for (int k_at = 0; k_at < 64; k_at += 16) {
             #pragma unroll
@@ -4071,6 +4106,8 @@ __device__ __forceinline__ void gemm_nt_body_5(const CUtensorMap& a_map, const C
               c_out[0] + 24, c_out[1] + 24);
         }
       }
+      if (warpgroup == 0 && ceil_div(K, BK) >= 3) named_barrier_arrive(kFirstTurn + warpgroup + 1,
+          256);
       if (ceil_div(K, BK) <= 2) {
         write_chunk(shared.c_chunks[thread / 32 * 2 + 1], c, N, c_row, M, c_col + 64, N,
             c_out[0] + 8, c_out[1] + 8);

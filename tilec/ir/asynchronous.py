@@ -295,6 +295,20 @@ class Turn(Op):
 
 
 @dataclass(frozen=True)
+class Stagger(Op):
+    """Warpgroups end a loop of products one after the other: each but the first waits in front of its last `lag` trips (`wait`) until the
+    one before has started all of its own (`pass`). `begin`, in front of the loop, finds that trip, `name`. Those of a loop of fewer trips
+    end together."""
+
+    what: Literal["begin", "wait", "pass"]
+    name: str
+    warpgroups: int
+    lag: int
+    trips: Expr
+    trip: Expr | None = None
+
+
+@dataclass(frozen=True)
 class ClearEdges(Op):
     """All consumers: zeros in the rows (`axis` 0) or columns (1) of a tile that are not in [begin, end), seen by products from here on;
     `interleaved`: columns are, as in `passes.turning`. `beside_zeros`: the other operand is 0 there, so that only infinities and NaNs

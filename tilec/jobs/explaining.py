@@ -267,6 +267,12 @@ def _roles(variant: Mapping[str, Any]) -> Iterator[str]:
         f"    roles: {producer['working']} of {producer['threads']} threads bring tiles ({producer['registers']} registers), "
         f"{consumers['warpgroups']} warpgroup{'s' * (consumers['warpgroups'] > 1)} multiply ({consumers['registers']} registers){turns}"
     )
+    if "end_in_turn" in consumers:
+        ends = consumers["end_in_turn"]
+        yield (
+            f"    warpgroups end in turn: each starts its last {ends['trips']} trips when the one before has started all of its own: "
+            f"{ends['reason']}"
+        )
     for channel in variant["channels"]:
         tiles = ", ".join(
             f"{tile['tensor']} {tile['dtype']}[{tile['rows']}, {tile['cols']}]"

@@ -39,6 +39,7 @@ def describe_roles(kernel: k.Kernel, steps: tuple[str, ...], dealt: bool) -> Not
                 "warpgroups": roles.consumers // 128,
                 "registers": roles.consumer_registers or "as launched",
                 "take_turns": any(isinstance(op, a.Turn) for op, _ in _ops(roles.consumer)),
+                **_ends(roles),
             },
         },
         "channels": _channels(kernel, roles),
@@ -63,6 +64,15 @@ def describe_roles(kernel: k.Kernel, steps: tuple[str, ...], dealt: bool) -> Not
             }
         ]
     return walked
+
+
+def _ends(roles: a.Roles) -> Note:
+    """How warpgroups end a loop of products one after the other, {} where they do not."""
+    staggers = [op for op, _ in _ops(roles.consumer) if isinstance(op, a.Stagger)]
+    if not staggers:
+        return {}
+    why = "what is behind the loop runs under the products of the next warpgroup, whose tiles the ring holds"
+    return {"end_in_turn": {"trips": staggers[0].lag, "reason": why}}
 
 
 def warpgroup_products(kernel: k.Kernel) -> list[Note]:
@@ -142,6 +152,9 @@ def note_of(op: k.Op, kernel: k.Kernel, filling: bool) -> Note:
             return {"what": "turn", "how": "one warpgroup at a time starts the products from here"}
         case a.Turn() if op.what == "pass":
             return {"what": "turn", "how": "the next warpgroup may start its products"}
+        case a.Stagger() if op.what == "begin":
+            how = f"each warpgroup starts its last {op.lag} trips when the one before has started all of its own"
+            return {"what": "turn", "how": how}
         case a.ClearEdges():
             side = "rows" if op.axis == 0 else "columns"
             outside = f"outside {print_expr(op.begin)} to {print_expr(op.end)}"

@@ -70,6 +70,8 @@ class Roles:
         """whether some instances have less to do than the others"""
         self.places: dict[int, str] = {}
         """of left operands that pass through registers, by id of a delayed product's result"""
+        self.stagger: a.Stagger | None = None
+        """how warpgroups end the loop being lowered"""
         self.delayed: t.Dot | None = None
         """the product of the loop being lowered, whose wait is left to its next trip"""
         peers = form.sharing.size if form.sharing else 1
@@ -388,6 +390,9 @@ class Roles:
         turned = op.out.id in self.form.turned
         staged = [o for o in (plan.a, plan.b) if isinstance(o, Staged)]
         sites = {self.site_of[o.source.id]: self.channel_of[o.source.id] for o in staged}
+        if self.stagger is not None:
+            waits = replace(self.stagger, what="wait", trip=self._trip(op), span=NOWHERE)
+            context.out.append(waits)
         for site, channel in sites.items():
             if isinstance(site.last, t.Dot) and site.first is op:
                 self.wait(channel)
@@ -493,10 +498,24 @@ class Roles:
         whole = turned and dot is not None and len(left_parts(plans[dot.out.id])) == 1
         return dot if alone and not whole else None
 
-    def begin_delayed(self, dot: t.Dot) -> None:
+    def begin_delayed(self, dot: t.Dot, trips: k.Expr) -> None:
         """In front of such a loop: what its trips find ready."""
         if dot.out.id in self.form.turned:
             self.places[dot.out.id] = place_left(self, dot)
+        self.stagger = self._staggered(dot, trips)
+        if self.stagger is not None:
+            self.context.out.append(self.stagger)
+
+    def _staggered(self, dot: t.Dot, trips: k.Expr) -> a.Stagger | None:
+        """How warpgroups end such a loop one after the other, where they may: none waits for all of them to clear a tile's edges. None
+        passes twice before the next has waited: the ring has one slot more than there are trips between them."""
+        form = self.form
+        if not form.lag or operand_edges.meets(self, dot):
+            return None
+        loop = self.context.definitions.loops[dot.out.id][-1]
+        assert isinstance(loop, t.For)
+        name = self.context.names.unique(f"{loop.name or 'trip'}_turn")
+        return a.Stagger("begin", name, form.warpgroups, form.lag, trips, span=loop.span)
 
     def unfilled(self, loop: t.For) -> t.Carried | None:
         """The accumulators of such a loop that begin with zeros, where the first trip's product writes them and there is one."""
@@ -524,6 +543,9 @@ class Roles:
         """Behind such a loop: let the rest of the last tile leave, fetch what the next one needs, wait for the last product, release
         its slots."""
         context = self.context
+        if self.stagger is not None:
+            context.out.append(replace(self.stagger, what="pass", span=NOWHERE))
+            self.stagger = None
         some = self._has_trips(loop)
         if self.leaving is not None and self.leaving.departure.deferred:
             context.out.append(self.leaving.chunks(trips=trips, least=int(some)))

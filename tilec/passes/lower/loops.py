@@ -90,7 +90,7 @@ class Structure:
         if self.roles is not None:
             delayed = self.roles.delayed = self.roles.delays(op)
             if delayed is not None:
-                self.roles.begin_delayed(delayed)
+                self.roles.begin_delayed(delayed, trips)
         own = self.roles.own_range(op, name, trips) if self.roles is not None else None
         floor = own.floor if own is not None else None
         # one loop where a product runs on into the next trip: only edges of operands differ, which it tests itself

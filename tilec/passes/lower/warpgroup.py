@@ -87,7 +87,7 @@ def first_row(form: Asynchronous, blocks: int) -> str:
     """The first row of a warpgroup with so many blocks, as C++."""
     if form.warpgroups == 1 or form.products.apart:
         return "0"
-    # where one product is all that a loop does, its accumulators leave no register to keep the number in
+    # where one product is all that a loop does, its accumulators leave no register to keep the number in, unless something else asks for it
     chained = any(isinstance(p.a, InRegisters) for p in form.products.plans.values())
-    number = "warpgroup" if chained else "uniform_int(thread / 128)"
+    number = "warpgroup" if chained or form.lag else "uniform_int(thread / 128)"
     return f"{number} * {64 * blocks}"
