@@ -58,9 +58,9 @@ def test_tiles_beside_the_products_are_brought_by_the_producer(kernel: str) -> N
 
 
 @pytest.mark.parametrize("kernel", ["masked", "biased"])
-@pytest.mark.parametrize("rows", [1, 64, 130, 257])
-def test_brought_tiles_of_two_warpgroups(kernel: str, rows: int) -> None:
-    program = Program(FORMS, kernel, {"D": 64, "BM": 128, "BN": 64})
+@pytest.mark.parametrize(("rows", "keys"), [(1, 32), (64, 64), (130, 96), (257, 128)])
+def test_brought_tiles_of_two_warpgroups(kernel: str, rows: int, keys: int) -> None:
+    program = Program(FORMS, kernel, {"D": 64, "BM": 128, "BN": keys})
     numbers = {"B": 2, "H": 2, "S": rows, "N": 208, "scale": 0.125}
     ran = program.run(numbers, no_key_for_the_third if rows > 3 else None)
     assert ran.launched == (f"{kernel}_kernel",)

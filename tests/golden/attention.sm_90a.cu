@@ -1550,6 +1550,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<2> q_ring{0, 1};
@@ -1620,6 +1621,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<2> q_ring{0, 0};
@@ -2778,6 +2780,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<2> q_ring{0, 1};
@@ -2848,6 +2851,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<2> q_ring{0, 0};

@@ -1946,6 +1946,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
   wait_prerequisites();
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -1974,6 +1975,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
@@ -2091,6 +2093,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
   wait_prerequisites();
   cluster_sync();
   if (thread >= 128) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     if (thread / 32 == 4 && is_elected()) {
       RingPlace<8> a_b_ring{0, 1};
 
@@ -2122,6 +2125,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     RingPlace<8> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -2264,6 +2268,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
   __syncthreads();  // the barriers are ready
   cluster_arrive();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<5> a_b_ring{0, 1};
@@ -2292,6 +2297,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<5> a_b_ring{0, 0};
@@ -2452,6 +2458,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const CUtensorMap& b_map,
   __syncthreads();  // the barriers are ready
   cluster_arrive();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<5> a_b_ring{0, 1};
@@ -2480,6 +2487,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<5> a_b_ring{0, 0};
@@ -2630,6 +2638,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_5(const CUtensorMap& b_map,
   __syncthreads();  // the barriers are ready
   cluster_arrive();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<5> a_b_ring{0, 1};
@@ -2658,6 +2667,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_5(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<5> a_b_ring{0, 0};
@@ -3386,6 +3396,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
   wait_prerequisites();
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -3411,6 +3422,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
@@ -3525,6 +3537,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
   wait_prerequisites();
   cluster_sync();
   if (thread >= 128) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     if (thread / 32 == 4 && is_elected()) {
       RingPlace<8> a_b_ring{0, 1};
 
@@ -3551,6 +3564,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     RingPlace<8> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -3690,6 +3704,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& b_map,
   __syncthreads();  // the barriers are ready
   cluster_arrive();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<5> a_b_ring{0, 1};
@@ -3715,6 +3730,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<5> a_b_ring{0, 0};
@@ -3872,6 +3888,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_4(const CUtensorMap& b_map,
   __syncthreads();  // the barriers are ready
   cluster_arrive();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<5> a_b_ring{0, 1};
@@ -3897,6 +3914,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_4(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<5> a_b_ring{0, 0};

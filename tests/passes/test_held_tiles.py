@@ -46,6 +46,7 @@ def test_a_ring_takes_the_place_of_loads(kernel: str, tensor: str, slots: int) -
     assert sum(copy.buffer is ring for copy in copies) == 2  # in front of the loop and in it
     reads = [op for op in ops(roles.consumer) if isinstance(op, a.TileLoad)]
     assert reads and all(op.tile.buffer == ring.name for op in reads)
+    assert all(op.bits == (kernel == "masked") for op in reads)
     loads = [op for op in ops(roles.consumer) if isinstance(op, k.LoadVector)]
     assert not loads
 

@@ -1,17 +1,20 @@
 """Trips that a mask empties are skipped: which ones is computed ahead, a bool for each block of the mask and of the values.
 
     for j in range(S by BN):                                           in front:  for b, x, y in parallel(…):
-        seen = doc[b, i][:, None] == doc[b, j][None, :]                               seen_blocks[b, x, y] = any(doc[b, x][:, None] == doc[b, y][None, :])
-        state = step(state, where(seen, s, -inf), v[b, h, j, :])   ->             for b, h, y in parallel(…):
-                                                                                      v_wild[b, h, y] = not all(abs(v[b, h, y, :]) < inf)
+        seen = doc[b, i][:, None] == doc[b, j][None, :]                               doc_blocks[b, x, y] = any(doc[b, x][:, None] == doc[b, y][None, :])
+        state = step(state, where(seen, s, -inf), v[b, h, j, :])   ->             for b, y in parallel(…):
+                                                                                      skipped[b, y] = not all(doc_blocks[b, :, y])
+                                                                                  for b, h, y in parallel(…):
+                                                                                      v_wild[b, h, y] = skipped[b, y] and sum(v[b, h, y, :] * 0) != 0
                                                                    for j in range(S by BN):
-                                                                       if seen_blocks[b, i, j] or v_wild[b, h, j]:
+                                                                       if doc_blocks[b, i, j] or v_wild[b, h, j]:
                                                                            …
 
 A trip has no effect where the mask is false on its whole tile and what it multiplies by zeros is finite (`idle_trips`). The body then stands
 in a branch on scalars like one that a program wrote, and `filter_trips` makes a loop over the trips that survive of it. That is worth its launches where
 a mask asks memory – what indices alone say is in bounds – and where it has fewer axes than the products, so that a block is asked about
-once for many that are multiplied. A call without a workspace, or of less work than that, runs all trips.
+once for many that are multiplied. A table may say of a block that it has an element where it has none: of integers that are compared the least and the greatest
+are asked. A call without a workspace, or of less work than that, runs all trips.
 """
 
 from __future__ import annotations
@@ -124,6 +127,8 @@ class _Making:
         effect that are all masked."""
         if not any(isinstance(op, t.Dot) for op in loop.body.ops):
             return loop
+        if any(other is not loop and _multiplies(other) for other in self.nest.body.ops):
+            return loop  # two filtered loops of one nest go wrong (a random program found that)
         if filter_of(loop, self.written) is not None:
             return loop
         made: list[BlockTable] = []
@@ -147,11 +152,14 @@ class _Making:
             raise NotIdle(why)
         if not made:
             return loop
-        skipped = self._skipped(made[0]) if len(made) == 1 and finite else None
-        gate = skipped or (made[0] if len(made) == 1 else None)
+        trials = [self._table(loop, value, True) for value in finite.values()]
+        alone = made[0] if len(made) == 1 else None
+        # a block of values may be that of one block of the mask, or of one for all rows
+        own = [alone is not None and set(alone.entry) <= set(x.entry) for x in trials]
+        skipped = self._skipped(alone) if alone is not None and not all(own) else None
         wild: list[BlockTable] = []
-        for value in finite.values():
-            wild.append(self._table(loop, value, True, gate))
+        for value, is_own in zip(finite.values(), own, strict=True):
+            wild.append(self._table(loop, value, True, alone if is_own else skipped))
             self.names.add(wild[-1].temp)
         self.tables += [*made, *([skipped] if skipped is not None else []), *wild]
         return self._branch(loop, made, wild)
@@ -261,6 +269,8 @@ class _Making:
         tensor = next(op.access.tensor for op in chain if isinstance(op, t.Load))
         sizes = sorted({v for op in chain for v in variables(op) if v.kind == "tile"})
         numbers = [str(self.program.tiles[v.name]) for v in sizes]
+        if len(self.program.nests) > 1:
+            numbers.append(str(value.id))  # another nest may have a table of that name
         temp = self._named("_".join((tensor, "wild" if finite else "blocks", *numbers)))
         if not finite:
             ops += self._beyond(loop, most, news, cloner, ops[-1].out)
@@ -476,6 +486,11 @@ class _Elsewhere(Cloner):
     def sym(self, sym: Sym) -> Sym:
         """A symbolic integer in terms of the copies."""
         return self.replaced.get(sym) or super().sym(sym)
+
+
+def _multiplies(op: t.Op) -> bool:
+    """Whether there are products in a loop."""
+    return any(isinstance(inner, t.Dot) for inner in all_ops(t.Block((op,))))
 
 
 def _is_apart(op: t.Elementwise) -> bool:

@@ -40,7 +40,15 @@ from tilec.passes.lower.names import Names, Spelling
 from tilec.passes.turning import TurnedCopy, turning
 from tilec.passes.uses import Definitions, all_ops
 from tilec.passes.windows import SHIFTED_ACCESS
-from tilec.targets.rates import MEMORY_SHARE, RATES, copy_cost, dram_bytes, launch_clocks
+from tilec.targets.devices import REPRESENTATIVES
+from tilec.targets.rates import (
+    MEMORY_SHARE,
+    OPERATION_CLOCKS,
+    RATES,
+    copy_cost,
+    dram_bytes,
+    launch_clocks,
+)
 from tilec.targets.table import Target
 
 THREADS = 128
@@ -216,33 +224,54 @@ def plan_tables(program: t.Program, tables: Skipping, target: Target) -> Copies 
     asked = [copy for copy in tables.copies if isinstance(copy, BlockTable)]
     others = tuple(copy for copy in tables.copies if not isinstance(copy, BlockTable))
     copied = _priced(program, tables.before, others, dots, target) if others else None
-    work = _work(tables.before, dots, facts, True)
-    if work is None and (copied is not None or not others):
-        # as often as memory says that there is something to do
-        return Copies(tables.copies, Sym.of(0), Sym.of(0))
-    if work is None or (others and copied is None):
+    if others and copied is None:
         return None
-    trips, macs = work
+    work = _work(tables.before, dots, facts, True)
+    macs = min(map(_multiply_adds, dots))
     trip = TABLE_SHARE * macs / (rates.tensor[bits] * rates.warpgroup_share)
     """clocks that tables may take for each"""
-    cost = Sym.of(0)
+    blocks: list[float] = []
     for table in asked:
         issued = table.operations / (rates.fma * TABLE_ISSUE)
         read = table.read_bits / 8 / (memory * MEMORY_SHARE)
-        block = max(issued, read) * table.scanned
-        launch = ceil(launch_clocks(target.arch) / block)
-        if block > trip and not _shared(table, tables.before):
+        blocks.append(max(issued, read) * table.scanned)
+        if blocks[-1] > trip and _shares(table, tables.before).constant == 1:
             return None
+    if work is None:
+        # how many trips there are memory says, but not in how many instances a block is asked about
+        shares = sym_min(facts.numeric(_shares(table, tables.before)) for table in asked)
+        needed = ceil(len(asked) * max(blocks) / trip)
+        most = facts.upper_bound(shares)
+        known = most is None or needed <= most
+        return Copies(tables.copies, Sym.of(needed), shares) if known else None
+    cost = Sym.of(0)
+    for table, block in zip(asked, blocks, strict=True):
+        launch = ceil(launch_clocks(target.arch) / block)
         cost = cost + (table.elements + launch) * ceil(block * 16) // max(1, int(trip * 16))
     if copied is not None:
         # both have to pay
         cost = sym_max([cost, copied.cost])
-    return Copies(tables.copies, cost, trips)
+    return Copies(tables.copies, cost, work[0])
 
 
-def _shared(table: BlockTable, nest: t.Nest) -> bool:
-    """Whether a block of a table is asked about by several instances."""
-    return any(Sym.of(axis.index) not in table.entry for axis in nest.grid)
+def _shares(table: BlockTable, nest: t.Nest) -> Sym:
+    """In how many instances a trip asks about a block of a table."""
+    found = Sym.of(1)
+    for axis in nest.grid:
+        entry = next((x for x in table.entry if axis.index in x.variables), None)
+        if entry is None:
+            found = found * axis.trips
+        elif entry != Sym.of(axis.index):
+            (atom,) = entry.terms[0][0]
+            assert not isinstance(atom, Var)
+            found = found * atom.args[1]
+    return found
+
+
+def _multiply_adds(dot: t.Dot) -> int:
+    """Of one product."""
+    axes = (*dot.out.type.axes, dot.a.type.axes[-1])
+    return prod(axis.capacity or 1 for axis in axes)
 
 
 def _priced(
@@ -252,8 +281,14 @@ def _priced(
     dots: Collection[t.Dot],
     target: Target,
 ) -> Copies | None:
-    work = _work(nest, dots, Facts.of(program), not all(isinstance(c, RowCopy) for c in copies))
-    if work is None and any(isinstance(c, ComputedCopy) for c in copies):
+    computed = any(isinstance(c, ComputedCopy) for c in copies)
+    # what is computed again in each instance keeps the last round of them as long as the others
+    in_loop = any(isinstance(c, ComputedCopy) and c.in_loop for c in copies)
+    device = REPRESENTATIVES.get(target.arch) if in_loop else None
+    together = device.multiprocessors if device is not None else 1
+    middle = not all(isinstance(c, RowCopy) for c in copies)
+    work = _work(nest, dots, Facts.of(program), middle, together)
+    if work is None and computed:
         # as often as an operand would be computed again
         return Copies(copies, Sym.of(0), Sym.of(0))
     if work is None:
@@ -270,22 +305,26 @@ def _priced(
         costs = copy_cost(target.arch, copy.dtype.bits, share)
         if costs is None:
             return None
-        each = max(1, int(macs / costs.element))
+        again = 0.0
+        if isinstance(copy, ComputedCopy):
+            again = copy.operations * OPERATION_CLOCKS * costs.clock
+        each = max(1, int((macs + again) / costs.element))
         launch = ceil(costs.launch / costs.element)
         cost = cost + (copy.elements + launch) // each * copy.needed
     return Copies(copies, cost, trips)
 
 
 def _work(
-    nest: t.Nest, dots: Collection[t.Dot], facts: Facts, middle: bool
+    nest: t.Nest, dots: Collection[t.Dot], facts: Facts, middle: bool, together: int = 1
 ) -> tuple[Sym, int] | None:
     """The trips that products make in all instances, counted in those of the smallest one, and its multiply-adds; None where that
-    depends on more than sizes, or, with `middle`, where that of an instance in the middle of the grid does."""
+    depends on more than sizes, or, with `middle`, where that of an instance in the middle of the grid does. Instances count as whole
+    rounds of so many `together`."""
     between = {digit.index: (digit.trips - 1) // 2 for digit in nest.grid} if middle else {}
     definitions = Definitions.of(nest.body)
     counted: list[tuple[Sym, int]] = []
     for dot in dots:
-        trips = product(tuple(digit.trips for digit in nest.grid))
+        trips = ceildiv(product(tuple(digit.trips for digit in nest.grid)), together) * together
         for loop in definitions.loops[dot.out.id]:
             if isinstance(loop, t.For):
                 # where there are none, the number of trips may be negative
@@ -294,8 +333,7 @@ def _work(
         trips = facts.numeric(trips)
         if any(var.kind != "dim" for var in trips.variables):
             return None
-        axes = (*dot.out.type.axes, dot.a.type.axes[-1])
-        counted.append((trips, prod(axis.capacity or 1 for axis in axes)))
+        counted.append((trips, _multiply_adds(dot)))
     if not counted:
         return None
     least = min(macs for _, macs in counted)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL, F32, I32, TF32
+from tilec.ir.dtypes import BOOL, F32, I32, TF32, U32
 from tilec.ir.launch import TensorMapArgument
 from tilec.ir.symbolic import Sym
 from tilec.passes.asynchronous import Asynchronous
@@ -21,6 +21,7 @@ from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel, Site
 from tilec.passes.lower import operand_edges
 from tilec.passes.lower.alive import renewed, where_alive
+from tilec.passes.lower.bits import has_word
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.leaving import Leaving
 from tilec.passes.lower.left import left_operand
@@ -351,12 +352,15 @@ class Roles:
         row, col = context.loop_axes(load.out)
         assert row is not None and col is not None
         name = context.names.unique(f"{load.access.tensor}_tile")
+        bits = load.out.type.dtype == BOOL and has_word(col)
         fragment = k.Fragment(name, load.out.type.dtype, context.ordered((row, col)))
+        if bits:
+            fragment = k.Fragment(name, U32, (row,))
         blocks = row.layout.steps // 2
         tile = self.tile(site.operands[0])
         context.out += [
             k.Declare(fragment, None, span=load.span),
-            a.TileLoad(fragment, tile, blocks, first_row(self.form, blocks), span=load.span),
+            a.TileLoad(fragment, tile, blocks, first_row(self.form, blocks), bits, span=load.span),
         ]
         return fragment
 
