@@ -2068,6 +2068,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
       barrier_wait(shared.bias_full[bias_ring.slot], bias_ring.parity);
       Vector<bf16_t, kWidthJ> bias_tile[kStepsJ];
       load_row(bias_tile, shared.bias_tiles[bias_ring.slot]);
+      fence_async();  // no copy overwrites what is still being read
       __syncwarp();  // one lane says for all that the row has been read
       if (lane_id() == 0) barrier_arrive(shared.bias_free[bias_ring.slot]);
       bias_ring.advance();
@@ -2255,6 +2256,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
       barrier_wait(shared.bias_full[bias_ring.slot], bias_ring.parity);
       Vector<bf16_t, kWidthJ> bias_tile[kStepsJ];
       load_row(bias_tile, shared.bias_tiles[bias_ring.slot]);
+      fence_async();  // no copy overwrites what is still being read
       __syncwarp();  // one lane says for all that the row has been read
       if (lane_id() == 0) barrier_arrive(shared.bias_free[bias_ring.slot]);
       bias_ring.advance();
@@ -2431,6 +2433,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
       barrier_wait(shared.bias_full[bias_ring.slot], bias_ring.parity);
       Vector<bf16_t, kWidthJ> bias_tile[kStepsJ];
       load_row(bias_tile, shared.bias_tiles[bias_ring.slot]);
+      fence_async();  // no copy overwrites what is still being read
       __syncwarp();  // one lane says for all that the row has been read
       if (lane_id() == 0) barrier_arrive(shared.bias_free[bias_ring.slot]);
       bias_ring.advance();
@@ -2648,6 +2651,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
       barrier_wait(shared.bias_full[bias_ring.slot], bias_ring.parity);
       Vector<bf16_t, kWidthJ> bias_tile[kStepsJ];
       load_row(bias_tile, shared.bias_tiles[bias_ring.slot]);
+      fence_async();  // no copy overwrites what is still being read
       __syncwarp();  // one lane says for all that the row has been read
       if (lane_id() == 0) barrier_arrive(shared.bias_free[bias_ring.slot]);
       bias_ring.advance();
