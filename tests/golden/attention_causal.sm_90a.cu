@@ -1345,7 +1345,8 @@ __device__ __forceinline__ bool unfinite_outside(PanelTile<T, kRows, kCols>& til
 #pragma unroll
     for (int i = 0; i < 4; ++i) found |= unfinite_bits<T>(words[i]);
   }
-  __syncwarp();  // one lane will say that the tile has been read
+  fence_async();  // no copy overwrites what is still being read
+  __syncwarp();   // one lane will say that the tile has been read
   return any_lane(found != 0);
 }
 

@@ -2361,6 +2361,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
         barrier_wait_cluster(shared.acc_sums_full[acc_sums_added.slot], acc_sums_added.parity);
         add_share(acc, shared.acc_sums);
         if (more) {
+          fence_async();  // nothing overwrites what is still being read
           __syncwarp();  // one lane says for all that they have been read
           if (lane_id() == 0) barrier_arrive_at(shared.acc_sums_free[acc_sums_added.slot],
               1 - rank);
@@ -2552,6 +2553,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const CUtensorMap& b_map,
         barrier_wait_cluster(shared.acc_sums_full[acc_sums_added.slot], acc_sums_added.parity);
         add_share(acc, shared.acc_sums);
         if (more) {
+          fence_async();  // nothing overwrites what is still being read
           __syncwarp();  // one lane says for all that they have been read
           if (lane_id() == 0) barrier_arrive_at(shared.acc_sums_free[acc_sums_added.slot],
               1 - rank);
@@ -2732,6 +2734,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_5(const CUtensorMap& b_map,
         barrier_wait_cluster(shared.acc_sums_full[acc_sums_added.slot], acc_sums_added.parity);
         add_share(acc, shared.acc_sums);
         if (more) {
+          fence_async();  // nothing overwrites what is still being read
           __syncwarp();  // one lane says for all that they have been read
           if (lane_id() == 0) barrier_arrive_at(shared.acc_sums_free[acc_sums_added.slot],
               1 - rank);
@@ -3794,6 +3797,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& b_map,
         barrier_wait_cluster(shared.acc_sums_full[acc_sums_added.slot], acc_sums_added.parity);
         add_share(acc, shared.acc_sums);
         if (more) {
+          fence_async();  // nothing overwrites what is still being read
           __syncwarp();  // one lane says for all that they have been read
           if (lane_id() == 0) barrier_arrive_at(shared.acc_sums_free[acc_sums_added.slot],
               1 - rank);
@@ -3979,6 +3983,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_4(const CUtensorMap& b_map,
         barrier_wait_cluster(shared.acc_sums_full[acc_sums_added.slot], acc_sums_added.parity);
         add_share(acc, shared.acc_sums);
         if (more) {
+          fence_async();  // nothing overwrites what is still being read
           __syncwarp();  // one lane says for all that they have been read
           if (lane_id() == 0) barrier_arrive_at(shared.acc_sums_free[acc_sums_added.slot],
               1 - rank);
