@@ -23,6 +23,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from launchers import Launcher, load
+from records import beside_torch, write_rows
 
 from tilec.targets.table import TARGETS
 
@@ -142,15 +143,12 @@ def main() -> None:
     ]
     table += [split_product(shape, options.rounds) for shape in PRODUCTS]
     if options.out:
-        head = {
-            "command": "python bench/atomics.py " + " ".join(sys.argv[1:]),
-            "gpu": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "arch": ARCH,
-            "method": "verified on integers, then triton do_bench medians with a cold L2, interleaved; `of_` is a form's time over that of "
+        head = beside_torch(
+            ARCH,
+            "verified on integers, then triton do_bench medians with a cold L2, interleaved; `of_` is a form's time over that of "
             "vectors within each round, median",
-        }
-        Path(options.out).write_text(json.dumps({**head, "rows": table}, indent=1) + "\n")
+        )
+        write_rows(options.out, head, table)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from records import of_commit, write_rows
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -52,7 +54,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    from tilec.jobs.running import commit
     from tilec.toolchain.driver import query_driver
 
     devices = query_driver().devices
@@ -65,12 +66,7 @@ def main() -> int:
         rows.append(row)
         print(json.dumps(row.get("table", row)), flush=True)
     if options.out:
-        head = {
-            "command": shlex.join(["python", "bench/comparison.py", *sys.argv[1:]]),
-            "commit": commit(),
-            "gpu": devices[0].name,
-        }
-        options.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
+        write_rows(options.out, of_commit(devices[0].name), rows)
     return 1 if any("failed" in row for row in rows) else 0
 
 

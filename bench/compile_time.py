@@ -7,15 +7,15 @@ usage: python bench/compile_time.py [--rounds N] [--out FILE]
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
-import shlex
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from records import command, write_record
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = 200
@@ -130,7 +130,7 @@ def main() -> int:
             print(f"{wall:7.3f} s{allowed} ({used:.3f} s CPU)  {name}", flush=True)
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else -1.0
     report = {
-        "command": shlex.join(["python", "bench/compile_time.py", *sys.argv[1:]]),
+        "command": command(),
         "method": "least wall time of processes, caches warm; other work shares the machine if `load` is above 1",
         "python": platform.python_version(),
         "cores": os.cpu_count(),
@@ -138,7 +138,7 @@ def main() -> int:
         "cases": rows,
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    write_record(options.out, report)
     print(f"{len(rows)} cases, {above} above their limit; {options.out}")
     return 1 if above else 0
 

@@ -10,9 +10,7 @@ Exit status: 0 all runs verified, 3 no GPU, 4 a run did not verify.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import shlex
 import statistics
 import subprocess
 import sys
@@ -20,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from records import of_commit, write_record
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -54,7 +54,6 @@ def timed(path: Path, kernel: str) -> tuple[float, bool, str]:
 
 def main() -> int:
     """Edit, run, and write what it took."""
-    from tilec.jobs.running import commit
     from tilec.toolchain.driver import query_driver
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -66,9 +65,7 @@ def main() -> int:
         print(f"no GPU: {query_driver().problem}", file=sys.stderr)
         return 3
     found: dict[str, Any] = {
-        "command": shlex.join(["python", "bench/edit_time.py", *sys.argv[1:]]),
-        "commit": commit(),
-        "gpu": devices[0].name,
+        **of_commit(devices[0].name),
         "processors": os.cpu_count(),
         "runs": [],
     }
@@ -97,7 +94,7 @@ def main() -> int:
             )
             print(f"{name}: {statistics.median(seconds):.2f} s of {seconds}")
     if options.out:
-        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write_record(options.out, found)
     return status
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import shlex
 import statistics
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from records import command
 
 import tilec
 from tilec.calling.fast_call import FAST_WAY
@@ -191,7 +191,7 @@ def main() -> None:
         print(f"{row['call']:<{width}}  {row['us']:<6} {row['least_us']:<6} {row['short_us']}")
     if options.json:
         data = {
-            "command": shlex.join(["python", "bench/host_time.py", *sys.argv[1:]]),
+            "command": command(),
             "device": torch.cuda.get_device_name(),
             "torch": torch.__version__,
             "tilec": tilec.__version__,

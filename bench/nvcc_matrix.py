@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from records import command
 
 from tilec.compiler import compile_file
 from tilec.source.diagnostics import TileError
@@ -94,7 +95,7 @@ def main() -> int:
         options.out.write_text(
             json.dumps(
                 {
-                    "command": shlex.join(["python", "bench/nvcc_matrix.py", *sys.argv[1:]]),
+                    "command": command(),
                     **as_json(cells),
                     "refused": refused,
                 },

@@ -26,6 +26,7 @@ from triton.testing import do_bench
 
 sys.path.insert(0, str(Path(__file__).parent))
 from launchers import Launcher, load
+from records import beside_torch, write_rows
 
 ARCH = "sm_90a"
 TEXT = """kernel product_{order}[BM = auto, BN = auto, BK = auto](a: {kind}[M, K], b: {kind}[{shape}]) -> c: {out}[M, N]:
@@ -171,14 +172,11 @@ def main() -> int:
         rows = [measure(name, Path(folder), options, defines) for name in options.cases.split(",")]
     right = [row for row in rows if row is not None]
     if options.out:
-        head = {
-            "command": "python bench/operand_types.py " + " ".join(sys.argv[1:]),
-            "gpu": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "arch": ARCH,
-            "method": "verified, then triton do_bench medians with a cold L2, in random order; ratio within each round, median",
-        }
-        options.out.write_text(json.dumps({**head, "rows": right}, indent=1) + "\n")
+        head = beside_torch(
+            ARCH,
+            "verified, then triton do_bench medians with a cold L2, in random order; ratio within each round, median",
+        )
+        write_rows(options.out, head, right)
     return 0 if len(right) == len(rows) else 1
 
 

@@ -19,6 +19,7 @@ from triton.testing import do_bench
 
 sys.path.insert(0, str(Path(__file__).parent))
 from launchers import build_ahead, load
+from records import beside_torch, write_rows
 
 ARCH = "sm_90"
 
@@ -172,14 +173,11 @@ def main() -> None:
         if not options.parts or part in options.parts:
             table += run(options.rounds, options.sweep)
     if options.out:
-        head = {
-            "command": "python bench/products.py " + " ".join(sys.argv[1:]),
-            "gpu": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "arch": ARCH,
-            "method": "verified, then triton do_bench medians with a cold L2, interleaved; ratio within each round, median",
-        }
-        Path(options.out).write_text(json.dumps({**head, "rows": table}, indent=1) + "\n")
+        head = beside_torch(
+            ARCH,
+            "verified, then triton do_bench medians with a cold L2, interleaved; ratio within each round, median",
+        )
+        write_rows(options.out, head, table)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from records import of_commit, write_record
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -90,7 +91,6 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=min(8, os.cpu_count() or 1))
     parser.add_argument("--seconds", type=float, default=180.0)
     options = parser.parse_args()
-    from tilec.jobs.running import commit
     from tilec.toolchain.driver import query_driver
 
     devices = query_driver().devices
@@ -129,14 +129,12 @@ def main() -> int:
     print(f"bytes of DRAM: {len(close)} of {len(streaming)} within {WITHIN:.0%}")
     if options.out:
         data = {
-            "command": shlex.join(["python", "bench/profiles.py", *sys.argv[1:]]),
-            "commit": commit(),
-            "gpu": devices[0].name,
+            **of_commit(devices[0].name),
             "occupancy_equal": f"{len(equal)} of {len(measured)}",
             "bytes_within": f"{len(close)} of {len(streaming)}",
             "kernels": rows,
         }
-        options.out.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        write_record(options.out, data)
     if not measured:
         return 3
     return 0 if len(equal) == len(wanted) and len(close) == len(streaming) else 4

@@ -6,7 +6,6 @@ usage: python bench/rows.py [--out FILE] [--rounds N] [--quick] [--cells [--colu
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from interleaving import compare
 from launchers import load
+from records import beside_torch, write_rows
 from row_cells import as_table, cells
 
 ARCH = "sm_90"
@@ -159,14 +159,11 @@ def main() -> None:
     else:
         table = vectors(options.rounds, [24, 28]) + rows(options.rounds, shapes)
     if options.out:
-        head = {
-            "command": "python bench/rows.py " + " ".join(sys.argv[1:]),
-            "gpu": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "arch": ARCH,
-            "method": "verified against float64, then triton do_bench medians with a cold L2, interleaved; ratio within each round, median",
-        }
-        Path(options.out).write_text(json.dumps({**head, "rows": table}, indent=1) + "\n")
+        head = beside_torch(
+            ARCH,
+            "verified against float64, then triton do_bench medians with a cold L2, interleaved; ratio within each round, median",
+        )
+        write_rows(options.out, head, table)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from launchers import build_ahead, load
+from records import beside_torch, write_rows
 
 ARCH = "sm_90a"
 FILE = "samples/gemm_skinny.tile"
@@ -188,15 +189,12 @@ def main() -> int:
             mean = math.exp(statistics.fmean(map(math.log, ratios)))
             print(f"{kind}: {len(ratios)} products, geometric mean {mean:.3f} of torch")
     if options.out:
-        head = {
-            "command": "python bench/skinny.py " + " ".join(sys.argv[1:]),
-            "gpu": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "arch": ARCH,
-            "method": "verified; medians of launches behind a flush of 256 MB, and of a graph over 1 GB of right matrices; "
+        head = beside_torch(
+            ARCH,
+            "verified; medians of launches behind a flush of 256 MB, and of a graph over 1 GB of right matrices; "
             "ratio of times, torch's to ours, within each round in rotated order: median and range",
-        }
-        options.out.write_text(json.dumps({**head, "rows": right}, indent=1) + "\n")
+        )
+        write_rows(options.out, head, right)
     return 0 if len(right) == len(rows) else 1
 
 

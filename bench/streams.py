@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -25,6 +24,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from interleaving import compare
 from launchers import build_ahead, load
+from records import beside_torch, write_rows
 
 ARCH = "sm_90"
 LIMIT = Path(__file__).parent / "limits" / "transpose_limit.cu"
@@ -206,14 +206,11 @@ def main() -> None:
             faults.append(str(fault))
         torch.cuda.empty_cache()
     if options.out:
-        head = {
-            "command": "python bench/streams.py " + " ".join(sys.argv[1:]),
-            "gpu": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "arch": ARCH,
-            "method": "verified, then triton do_bench medians with a cold L2, interleaved; ratio of bytes per second within each round, median",
-        }
-        Path(options.out).write_text(json.dumps({**head, "rows": table}, indent=1) + "\n")
+        head = beside_torch(
+            ARCH,
+            "verified, then triton do_bench medians with a cold L2, interleaved; ratio of bytes per second within each round, median",
+        )
+        write_rows(options.out, head, table)
     if faults:
         raise SystemExit("; ".join(faults))
 

@@ -24,6 +24,7 @@ from triton.testing import do_bench
 
 sys.path.insert(0, str(Path(__file__).parent))
 from launchers import Launcher, load
+from records import command, write_rows
 
 from tilec.plan.product_tiles import Sides, estimate
 from tilec.targets.table import TARGETS
@@ -197,14 +198,14 @@ def main() -> None:
     print(json.dumps({"auto_of_best": share, "rank_correlation": ranks}), flush=True)
     if options.out:
         head = {
-            "command": "python bench/sweep_gemm.py " + " ".join(sys.argv[1:]),
+            "command": command(),
             "gpu": torch.cuda.get_device_name(),
             "operands": "bf16, code for sm_90",
             "method": "verified, then triton do_bench medians with a cold L2, in turns that begin elsewhere each round; ratio to cuBLAS within each round, median",
             "auto_of_best": share,
             "rank_correlation": ranks,
         }
-        Path(options.out).write_text(json.dumps({**head, "rows": table}, indent=1) + "\n")
+        write_rows(options.out, head, table)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,14 @@ import argparse
 import json
 import os
 import re
-import shlex
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from records import of_commit
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
@@ -118,7 +119,6 @@ def tune(case: Case, options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> int:
     """All cases; what is there is written after each."""
-    from tilec.jobs.running import commit
     from tilec.toolchain.driver import query_driver
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -134,9 +134,7 @@ def main() -> int:
         print(f"no GPU: {driver.problem}", file=sys.stderr)
         return 3
     data: dict[str, Any] = {
-        "command": shlex.join(["python", "bench/tune_from_scratch.py", *sys.argv[1:]]),
-        "commit": commit(),
-        "gpu": driver.devices[0].name if driver.devices else "emulator",
+        **of_commit(driver.devices[0].name if driver.devices else "emulator"),
         "search": options.search,
         "cases": [],
     }

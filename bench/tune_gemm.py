@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import re
-import shlex
 import statistics
 import subprocess
 import sys
@@ -23,6 +22,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from records import of_commit
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -217,7 +218,6 @@ def tune(options: argparse.Namespace, shape: tuple[int, int, int]) -> dict[str, 
 
 def main() -> int:
     """All of it; what is there is written after each part."""
-    from tilec.jobs.running import commit
     from tilec.toolchain.driver import query_driver
 
     options = arguments()
@@ -232,9 +232,7 @@ def main() -> int:
     if options.faults_only:
         shapes = []
     data: dict[str, Any] = {
-        "command": shlex.join(["python", "bench/tune_gemm.py", *sys.argv[1:]]),
-        "commit": commit(),
-        "gpu": driver.devices[0].name if driver.devices else "emulator",
+        **of_commit(driver.devices[0].name if driver.devices else "emulator"),
         "space": SPACE,
         "shapes": [],
     }

@@ -28,6 +28,7 @@ from typing import Any
 import torch
 import torch.multiprocessing as mp
 from launchers import load
+from records import beside_torch, write_rows
 from variants import ARCH, BLOCK, FORMS, Mask, Score, blocks, index, race, ratio
 from variants import Case as Masked
 
@@ -533,14 +534,11 @@ def main() -> int:
             worker.join()
         found = sorted(rows, key=lambda row: names.index(row["case"]))
     if options.out:
-        head = {
-            "command": "python bench/unseen.py " + " ".join(sys.argv[1:]),
-            "gpu": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "arch": ARCH,
-            "method": "verified, then triton do_bench medians with a cold L2, in random order; ratio within each round, median",
-        }
-        options.out.write_text(json.dumps({**head, "rows": found}, indent=1) + "\n")
+        head = beside_torch(
+            ARCH,
+            "verified, then triton do_bench medians with a cold L2, in random order; ratio within each round, median",
+        )
+        write_rows(options.out, head, found)
     return 1 if len(found) < len(names) or any("fault" in row for row in found) else 0
 
 

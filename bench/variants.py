@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from interleaving import timed
 from launchers import build_ahead, load
+from records import beside_torch, write_rows
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -587,14 +588,11 @@ def main() -> int:
         if part in options.parts or not options.parts:
             rows += run(options)
     if options.out:
-        head = {
-            "command": "python bench/variants.py " + " ".join(sys.argv[1:]),
-            "gpu": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "arch": ARCH,
-            "method": "verified, then triton do_bench medians with a cold L2, in random order; ratio within each round, median",
-        }
-        options.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
+        head = beside_torch(
+            ARCH,
+            "verified, then triton do_bench medians with a cold L2, in random order; ratio within each round, median",
+        )
+        write_rows(options.out, head, rows)
     return 1 if options.failed else 0
 
 

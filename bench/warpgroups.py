@@ -28,6 +28,7 @@ from triton.testing import do_bench
 
 sys.path.insert(0, str(Path(__file__).parent))
 from launchers import build_ahead, load
+from records import beside_torch, write_rows
 
 ARCH = "sm_90a"
 GEMM = {
@@ -262,14 +263,11 @@ def main() -> int:
         mean = math.exp(statistics.fmean(map(math.log, ratios)))
         print(f"{len(ratios)} products, geometric mean {mean:.3f} of torch")
     if options.out:
-        head = {
-            "command": "python bench/warpgroups.py " + " ".join(sys.argv[1:]),
-            "gpu": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "arch": ARCH,
-            "method": "verified, then triton do_bench medians with a cold L2, in random order; ratio within each round, median",
-        }
-        options.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
+        head = beside_torch(
+            ARCH,
+            "verified, then triton do_bench medians with a cold L2, in random order; ratio within each round, median",
+        )
+        write_rows(options.out, head, rows)
     return 1 if options.failed else 0
 
 

@@ -7,6 +7,8 @@ from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from tilec.analysing import AnalysedKernel as AnalysedKernel
+from tilec.analysing import analyse_file as analyse_file
 from tilec.attempts import has_products, tiles_are_open
 from tilec.compiled import CompiledFile, CompiledKernel
 from tilec.lazy_dataclass import dataclass
@@ -19,10 +21,8 @@ if TYPE_CHECKING:
     from tilec.emit.unit import UnitKernel, UnitSection
     from tilec.ir.launch import TargetPlan
     from tilec.ir.tile_ir import Program
-    from tilec.passes.unswitch import Version
-    from tilec.plan.candidate import Candidate, Choice, Dispatch
+    from tilec.plan.candidate import Choice, Dispatch
     from tilec.syntax import ast
-    from tilec.syntax.loading import Program as Files
 
 Observer = Callable[[str, str, str, object], None]
 """Called with a kernel's name, an architecture, a pass' name and its result: a `Program`, a `Kernel`, or what a pass decides."""
@@ -31,70 +31,6 @@ Stop = Literal["ast", "tile-ir", "kernel-ir", "cu"]
 
 KERNELS_A_PROCESS = 4
 """A process is worth while for so many kernels: making one and passing its results takes as long as compiling one or two."""
-
-
-@dataclass(frozen=True)
-class AnalysedKernel:
-    """A kernel's syntax, its candidate and its Tile IR. `general`: candidate and Tile IR with the tile sizes of variants beside the
-    target's best form of products, where they are not those of that form; `by_size`: with those that launches take
-    first where their sizes suit these better: of wider steps, where a loop has more trips in some instances than in others and narrow ones are
-    taken for that, and of other tiles beside a short side."""
-
-    syntax: ast.Kernel
-    candidate: Candidate
-    program: Program
-    general: tuple[Program, Candidate] | None = None
-    by_size: tuple[tuple[Program, Candidate], ...] = ()
-    versions: tuple[Version, ...] = ()
-    """for each outcome of what the host can ask, in place of the program in the target's best form of products"""
-
-
-def analyse_file(
-    path: str,
-    *,
-    kernel: str | None = None,
-    defines: Mapping[str, str] | None = None,
-    choices: Mapping[str, Choice] | None = None,
-    arch: str = DEFAULT_ARCH,
-    smaller: int = 0,
-) -> tuple[Files, list[AnalysedKernel], Sink]:
-    """Parse, resolve and analyse the kernels of a file (all of them, or one), with the `auto` tile sizes of `arch`. `choices` are
-    values that tuning found, by kernel; products of warps have none of the first `smaller` of WARP_TILES. Raises TileError with every
-    error of the file."""
-    from tilec.analysis.checks import analyse_checks
-    from tilec.planning import Trials, plan_kernel, versions
-    from tilec.syntax import ast
-    from tilec.syntax.loading import load
-
-    files = load(path)
-    sink = Sink()
-    found: list[AnalysedKernel] = []
-    kernels = [item for item in files.main.items if isinstance(item, ast.Kernel)]
-    if kernel is not None and kernel not in [item.name for item in kernels]:
-        names = ", ".join(f"`{item.name}`" for item in kernels) or "none"
-        raise fail("E0706", f"`{path}` has no kernel `{kernel}`", note=f"its kernels: {names}")
-    for item in kernels:
-        if kernel is not None and item.name != kernel:
-            continue
-        elsewhere = tuple(b.name for other in kernels if other is not item for b in other.brackets)
-        trials = Trials(files, item, defines or {}, (choices or {}).get(item.name, {}), elsewhere)
-        planned = plan_kernel(trials, arch, smaller)
-        for diagnostic in planned.sink.diagnostics:
-            sink.add(diagnostic)
-        if planned.candidate is not None and planned.program is not None:
-            analyse_checks(files, item, files.main, planned.candidate, sink)
-            found.append(
-                AnalysedKernel(
-                    item,
-                    planned.candidate,
-                    planned.program,
-                    planned.general,
-                    planned.by_size,
-                    versions(trials, planned, arch, smaller),
-                )
-            )
-    sink.raise_if_errors()
-    return files, found, sink
 
 
 def compile_file(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilec.compiler import AnalysedKernel
+from tilec.analysing import AnalysedKernel
 from tilec.emit.c_names import c_name
 from tilec.ir.launch import AllOf, Alternative, LaunchCondition, LaunchPlan, Selection, Workspace
 from tilec.ir.requirements import INSTANCE_LIMIT, size_range

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from math import prod
 
 from tilec.runtime.device import open_gpu
 from verification.cases import (
@@ -25,7 +26,7 @@ WANTED = 20
 FORMS = ("attention_forms", "attention_unseen", "filters")
 """Files of `bench/` whose kernels are verified like the samples."""
 
-FORM_SIZES = 10
+FORM_SIZES = 8
 """Ragged size sets of each of these kernels, beside sizes of 1 and 0."""
 
 
@@ -53,17 +54,15 @@ def forms(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -> E
     ready, refused = build_all(sources(paths, only), arch, "cubin", jobs)
     for source, error in refused:
         evidence.record(source.kernel, False, f"refused: {error.diagnostics[0].message}")
-    found = [
-        [_answered(job, n) for n, job in enumerate([*_whole(r)[:FORM_SIZES], *smallest(r)])]
-        for r in ready
-    ]
+    found = [[_answered(job, n) for n, job in enumerate([*_whole(r), *smallest(r)])] for r in ready]
     run(evidence, ready, found, jobs, seconds, dry)
     return evidence
 
 
 def _whole(ready: Ready) -> list[Job]:
-    """A kernel's ragged sizes without a 0."""
-    return [job for job in jobs_of(ready) if all(job.sizes.dims.values())]
+    """A kernel's ragged sizes without a 0, those with the fewest elements."""
+    found = [job for job in jobs_of(ready) if all(job.sizes.dims.values())]
+    return sorted(found, key=lambda job: prod(job.sizes.dims.values()))[:FORM_SIZES]
 
 
 def _answered(job: Job, number: int) -> Job:

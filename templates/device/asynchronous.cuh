@@ -539,20 +539,8 @@ __device__ __forceinline__ void turn_tile(Buffer& buffer, T* to, const T* p, int
 }
 //@ end
 
-//@ primitive bits_of_pair needs Vector bitcast includes <cstdint>
-/// The same two truth values, told by one instruction each: bytes are not taken out of their word.
-[[maybe_unused]] __device__ __forceinline__ Vector<bool, 2> bits_of_pair(
-    const Vector<bool, 2>& pair) {
-  const uint32_t word = bitcast<uint16_t>(pair);
-  Vector<bool, 2> bits;
-  bits[0] = (word & 0xffu) != 0;
-  bits[1] = (word & 0xff00u) != 0;
-  return bits;
-}
-//@ end
-
 //@ primitive load_rows needs PanelTile Vector ldmatrix_x4 bitcast lane_id load_aligned
-//@ bits_of_pair includes <cstdint> <type_traits>
+//@ includes <cstdint>
 /// A warp's 16 rows of a tile, from `row` on, as accumulators of wgmma lie: the row of lane / 4 and
 /// the one eight further, in pairs of columns (elements of 8 or 16 bits).
 template <class T, int kRows, int kCols, int kPairs>
@@ -578,12 +566,47 @@ __device__ __forceinline__ void load_rows(Vector<T, 2> (&top)[kPairs],
     for (int n = 0; n < kPairs; ++n) {
       top[n] = load_aligned<2>(tile.at(row + lane / 4, n * 8 + lane % 4 * 2));
       bottom[n] = load_aligned<2>(tile.at(row + lane / 4 + 8, n * 8 + lane % 4 * 2));
-      if constexpr (std::is_same<T, bool>::value) {
-        top[n] = bits_of_pair(top[n]);
-        bottom[n] = bits_of_pair(bottom[n]);
-      }
     }
   }
+}
+//@ end
+
+//@ primitive load_row_bits needs PanelTile ldmatrix_x4 lane_id shuffle_from byte_permute
+//@ permute_bytes includes <cstdint>
+/// The same of truth values: a word for each of the two rows, a bit for each column of a lane.
+/// A matrix gives a lane four neighbours of 16 columns, two of which each of two lanes of the row
+/// needs: lanes exchange bits, not bytes.
+template <int kRows, int kCols>
+__device__ __forceinline__ void load_row_bits(uint32_t& top, uint32_t& bottom,
+                                              PanelTile<bool, kRows, kCols>& tile, int row) {
+  static_assert(kCols % 32 == 0 && kCols <= 128, "two matrices of 16 columns at once");
+  const int lane = lane_id();
+  const int near = lane / 4 * 4 + lane % 4 / 2;
+  const uint32_t half = lane % 2 ? 0x7632u : 0x5410u;
+  // of 32 columns each, bits 0, 1, 4 and 5 of the bytes 0 and 2
+  uint32_t parts[2][4] = {};
+#pragma unroll
+  for (int n = 0; n < kCols / 32; ++n) {
+    uint32_t r[4];
+    ldmatrix_x4(r, tile.at(row + lane % 16, n * 32 + lane / 16 * 16));
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t two = r[i] + r[i + 2] * 16;
+      parts[i][n] = (two | two >> 7) & 0x00330033u;
+    }
+  }
+  uint32_t words[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t low = byte_permute<0x6240>(parts[i][0], parts[i][1]);
+    const uint32_t high = byte_permute<0x6240>(parts[i][2], parts[i][3]);
+    const uint32_t even = permute_bytes(shuffle_from(low, near), shuffle_from(high, near), half);
+    const uint32_t odd =
+        permute_bytes(shuffle_from(low, near + 2), shuffle_from(high, near + 2), half);
+    words[i] = even + odd * 4;
+  }
+  top = words[0];
+  bottom = words[1];
 }
 //@ end
 
@@ -1277,7 +1300,7 @@ template <>
 }
 //@ end
 
-//@ primitive unfinite_outside needs PanelTile Vector load_vector unfinite_bits any_lane lane_id
+//@ primitive unfinite_outside needs PanelTile Vector load_vector unfinite_bits any_lane lane_id fence_async
 //@ includes <cstdint> <cstring>
 /// Whether a tile's rows that are not in [begin, end) have an infinity or a NaN. Each warp asks for
 /// itself, all with the same answer.
@@ -1298,7 +1321,8 @@ __device__ __forceinline__ bool unfinite_outside(PanelTile<T, kRows, kCols>& til
 #pragma unroll
     for (int i = 0; i < 4; ++i) found |= unfinite_bits<T>(words[i]);
   }
-  __syncwarp();  // one lane will say that the tile has been read
+  fence_async();  // no copy overwrites what is still being read
+  __syncwarp();   // one lane will say that the tile has been read
   return any_lane(found != 0);
 }
 //@ end

@@ -156,11 +156,24 @@ void check_readings(Block& block, uint32_t at) {
   }
 }
 
-/// Whether a thread's write passed one of its proxy fences, as far as `clocks` know.
+/// Whether one of `events` of an access' thread came behind it, as far as `clocks` know.
+bool followed(const Fiber& by, const std::vector<uint32_t>& events,
+              const std::vector<uint32_t>& clocks, uint64_t stamp) {
+  const auto event = std::upper_bound(events.begin(), events.end(), clock_of(stamp));
+  return event != events.end() && *event <= clocks[by.number];
+}
+
+/// Whether a thread's write passed one of its proxy fences.
 bool fenced(const Block& block, const std::vector<uint32_t>& clocks, uint64_t stamp) {
   const Fiber& writer = fiber_at(block, thread_of(stamp));
-  const auto fence = std::upper_bound(writer.fences.begin(), writer.fences.end(), clock_of(stamp));
-  return fence != writer.fences.end() && *fence <= clocks[writer.number];
+  return followed(writer, writer.fences, clocks, stamp);
+}
+
+/// Whether what a thread read had come when it said that it had read it: behind a proxy fence, or
+/// a product that took it. Loads of shared memory may be overtaken by an arrival at a barrier.
+bool settled(const Block& block, const std::vector<uint32_t>& clocks, uint64_t stamp) {
+  const Fiber& reader = fiber_at(block, thread_of(stamp));
+  return followed(reader, reader.settled, clocks, stamp);
 }
 
 bool known(const Block& block, const std::vector<uint32_t>& clocks, uint64_t stamp) {
@@ -169,13 +182,14 @@ bool known(const Block& block, const std::vector<uint32_t>& clocks, uint64_t sta
          (number < static_cast<int>(clocks.size()) && clock_of(stamp) <= clocks[number]);
 }
 
-[[noreturn]] void unfenced(const Block& block, const char* verb, uint32_t at, uint64_t stamp) {
+[[noreturn]] void unfenced(const Block& block, const char* verb, uint32_t at, uint64_t stamp,
+                           const char* did = "write") {
   char who[64];
   const Fiber* other = author_of(block, stamp, who, sizeof(who));
   fault(kProxyFence, other->thread, other->line,
         "%s byte %u of shared memory beside the threads, and %s has not executed `fence_async` "
-        "between its write and the barrier",
-        verb, at, who);
+        "between its %s and the barrier",
+        verb, at, who, did);
 }
 
 }  // namespace
@@ -281,8 +295,10 @@ void check_async_write(Block& owner, uint32_t at, int bytes) {
     }
     if (s.read == last_read && s.read_other == last_other) continue;
     for (const uint64_t read : {s.read, s.read_other}) {
-      if (epoch_of(read) >= owner.first_epoch && !known(owner, clocks, read)) {
-        race(owner, "copies to", at, read, "read");
+      if (epoch_of(read) < owner.first_epoch) continue;
+      if (!known(owner, clocks, read)) race(owner, "copies to", at, read, "read");
+      if (!by_agent(read) && !settled(owner, clocks, read)) {
+        unfenced(owner, "copies to", at, read, "read");
       }
     }
     last_read = s.read;

@@ -359,6 +359,9 @@ void start(Warpgroup& group) {
     if (!sums->held[t]) take_registers(*sums, t, !early);
     if (form.registers) {
       p.registers.insert(p.registers.end(), brought[t]->registers, brought[t]->registers + 4);
+      // a product waits for the registers that it reads
+      Fiber& fiber = block.fibers[first + t];
+      fiber.settled.push_back(++fiber.clock);
     }
     ++block.fibers[first + t].products;
   }

@@ -110,6 +110,7 @@ struct Shared {
   PlainTile<float, 16, 16> plain;
   PlainTile<int8_t, 16, 32> panels;
   PanelTile<int8_t, 32, 32> across;
+  PanelTile<bool, 32, 32> seen;
 };
 
 template <class T>
@@ -144,6 +145,9 @@ __global__ void __launch_bounds__(32) atoms(uint32_t* words, float* floats, int3
   Vector<int8_t, 2> lower[4];
   load_rows(upper, lower, cta_shared<Shared>().across, 16);
   a.x[3] ^= static_cast<uint32_t>(upper[1][0] + lower[2][1]);
+  uint32_t bits[2];
+  load_row_bits(bits[0], bits[1], cta_shared<Shared>().seen, 16);
+  a.x[3] ^= bits[0] + bits[1];
   stmatrix_x2(tile.at(thread % 16, 0), b[0].x);
   stmatrix_x4(tile.at(thread % 16, 32), a.x);
   Vector<float, 2> top{};

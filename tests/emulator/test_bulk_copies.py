@@ -292,8 +292,9 @@ READS = "store_element(y + thread, float(*shared.tile.at(thread % 64, 5)));"
 @pytest.mark.parametrize(
     ("body", "code", "words"),
     [
-        (again(READS), None, ""),
-        (again(DELAY + READS, ""), "E0933", "has read with no barrier between"),
+        (again(READS + "\nfence_async();"), None, ""),
+        (again(READS), "E0941", "between its read and the barrier"),
+        (again(DELAY + "{\n" + READS + "\nfence_async();\n}", ""), "E0933", "has read with no"),
         (again("if (thread < 64) {\n" + WRITES + "\nfence_async();\n}"), None, ""),
         (again(DELAY + "{\n" + WRITES + "\nfence_async();\n}", ""), "E0933", "has written with no"),
         (again("if (thread < 64) {\n" + WRITES + "\n}"), "E0941", "copies to byte"),

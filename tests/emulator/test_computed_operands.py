@@ -9,9 +9,11 @@ import pytest
 from tests.emulator.asynchronous import Program
 from tests.passes.scheduled import Source
 from tilec.ir import tile_ir as t
-from tilec.passes import computed, reindex
+from tilec.passes import computed, reindex, warpgroup_forms
 from tilec.passes.uses import all_ops
+from tilec.runtime.host import evaluate_sym
 from tilec.targets import rates
+from tilec.targets.table import TARGETS
 
 ATTENTION = """
 import std.softmax
@@ -125,3 +127,20 @@ def test_tiles_are_computed_ahead_once_and_not_by_each_instance(
 def test_tiles_that_other_trips_count_are_not(trips: str, tmp_path: Path) -> None:
     source = Source(WEIGHTS.replace("START", trips), tmp_path)
     assert computed.ahead(source.program, source.nest) is None
+
+
+def test_few_instances_wait_for_an_operand_as_long_as_a_round_of_them(tmp_path: Path) -> None:
+    source = Source(WEIGHTS.replace("START", "K"), tmp_path)
+    forms, _ = warpgroup_forms.asynchronous(
+        source.program, source.nest, TARGETS["sm_90a"], source.candidate
+    )
+    copies = forms[0].variant.copies
+    assert copies is not None
+
+    def pays(m: int, n: int, k: int) -> bool:
+        sizes = {"M": m, "N": n, "K": k}
+        return evaluate_sym(copies.cost, sizes) <= evaluate_sym(copies.work, sizes)
+
+    assert not pays(64, 64, 64)
+    work = [evaluate_sym(copies.work, {"M": 64 * m, "N": 64, "K": 1024}) for m in (4, 132, 133)]
+    assert work[0] == work[1] < work[2] and pays(64 * 4, 64, 4096)

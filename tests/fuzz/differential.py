@@ -346,6 +346,16 @@ def inputs(kernel: CompiledKernel, sizes: CallSizes, seed: int, *, special: bool
             # maxima that move, exponentials that vanish
             name = loud[generator.integers(0, len(loud))]
             arrays[name] = (arrays[name].astype(np.float64) * 16).astype(arrays[name].dtype)
+        for tensor in kernel.program.tensors:
+            array = arrays.get(tensor.name)
+            if (
+                array is not None
+                and array.ndim
+                and tensor.dtype.is_integer
+                and generator.random() < 0.5
+            ):
+                # documents, say: neighbours are alike
+                array.sort(axis=-1)
         return arrays
     for tensor in kernel.program.tensors:
         array = arrays.get(tensor.name)

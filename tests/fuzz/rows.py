@@ -206,6 +206,9 @@ def _scores(w: Writer, score: str, place: _Place) -> None:
             table = w.tensor(("33",), "f32")
             w.line("far = maximum(-16, minimum(16, i[:, None] - j[None, :])) + 16")
             w.line(f"s = s + {table}.at[far]")
+        case 7:
+            # rises with the trips, or falls
+            w.line(f"s = s {c.pick(('-', '+'))} 0.25 * (i[:, None] - j[None, :]).to(f32)")
         case _:
             pass
     if c.chance(60):

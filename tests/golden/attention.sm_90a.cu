@@ -1550,6 +1550,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<2> q_ring{0, 1};
@@ -1620,6 +1621,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<2> q_ring{0, 0};
@@ -1647,6 +1649,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
       barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
+      named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
       wgmma_fence();
       {
         const int row_first = warpgroup * 64;
@@ -1667,6 +1670,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       wgmma_wait<0>();
       settle(product);
+      named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
       if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
       k_ring.advance();
       if (T - 128 >= 0) {
@@ -1956,12 +1960,12 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll
@@ -2279,13 +2283,13 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         const int j_end = T - BN * j_tile - BN;
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll
@@ -2778,6 +2782,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<2> q_ring{0, 1};
@@ -2848,6 +2853,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<2> q_ring{0, 0};
@@ -2875,6 +2881,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
       barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
+      named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
       wgmma_fence();
       {
         const int row_first = warpgroup * 64;
@@ -2895,6 +2902,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
       wgmma_wait<0>();
       settle(product);
+      named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
       if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
       k_ring.advance();
       if (T - 128 >= 0) {
@@ -3184,12 +3192,12 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll
@@ -3507,13 +3515,13 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         const int j_end = T - BN * j_tile - BN;
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
         Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll

@@ -1345,7 +1345,8 @@ __device__ __forceinline__ bool unfinite_outside(PanelTile<T, kRows, kCols>& til
 #pragma unroll
     for (int i = 0; i < 4; ++i) found |= unfinite_bits<T>(words[i]);
   }
-  __syncwarp();  // one lane will say that the tile has been read
+  fence_async();  // no copy overwrites what is still being read
+  __syncwarp();   // one lane will say that the tile has been read
   return any_lane(found != 0);
 }
 
@@ -1783,6 +1784,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<2> q_ring{0, 1};
@@ -1853,6 +1855,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<2> q_ring{0, 0};
@@ -1878,6 +1881,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
       barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
+      named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
       wgmma_fence();
       {
         const int row_first = warpgroup * 64;
@@ -1900,6 +1904,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       Vector<float, kWidthJ> s_3[kStepsI][kStepsJ];
       wgmma_wait<0>();
       settle(product);
+      named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
       if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
       k_ring.advance();
       if (T - S + i_tile * 128 - 127 >= 0) {
@@ -2200,12 +2205,12 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
         Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll
@@ -2522,12 +2527,12 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
         Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll
@@ -3052,6 +3057,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<2> q_ring{0, 1};
@@ -3122,6 +3128,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<2> q_ring{0, 0};
@@ -3147,6 +3154,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
       Vector<float, kWidthJ> product[kStepsI][kStepsJ];
       barrier_wait(shared.k_full[k_ring.slot], k_ring.parity);
+      named_barrier_sync(kFirstTurn + warpgroup, 256);  // products are started in turn
       wgmma_fence();
       {
         const int row_first = warpgroup * 64;
@@ -3169,6 +3177,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       Vector<float, kWidthJ> s_3[kStepsI][kStepsJ];
       wgmma_wait<0>();
       settle(product);
+      named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
       if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
       k_ring.advance();
       if (T - S + i_tile * 128 - 127 >= 0) {
@@ -3469,12 +3478,12 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
         Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll
@@ -3791,12 +3800,12 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
         }
         wgmma_commit();
-        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
 
         // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
         Vector<float, kWidthJ> s_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
+        named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
         if (lane_id() == 0) barrier_arrive(shared.k_free[k_ring.slot]);
         k_ring.advance();
         #pragma unroll

@@ -1706,6 +1706,7 @@ __device__ __forceinline__ void dense_body(const CUtensorMap& a_map, const CUten
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -1740,6 +1741,7 @@ __device__ __forceinline__ void dense_body(const CUtensorMap& a_map, const CUten
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
@@ -1884,6 +1886,7 @@ __device__ __forceinline__ void dense_body_2(const CUtensorMap& a_map, const CUt
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -1918,6 +1921,7 @@ __device__ __forceinline__ void dense_body_2(const CUtensorMap& a_map, const CUt
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
@@ -2532,6 +2536,7 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -2600,6 +2605,7 @@ __device__ __forceinline__ void blocks_body(const CUtensorMap& a_map, const CUte
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
@@ -2757,6 +2763,7 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -2825,6 +2832,7 @@ __device__ __forceinline__ void blocks_body_2(const CUtensorMap& a_map, const CU
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
@@ -3354,6 +3362,7 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -3426,6 +3435,7 @@ __device__ __forceinline__ void steps_body(const CUtensorMap& a_map, const CUten
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};
@@ -3585,6 +3595,7 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -3657,6 +3668,7 @@ __device__ __forceinline__ void steps_body_2(const CUtensorMap& a_map, const CUt
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<6> a_b_ring{0, 0};

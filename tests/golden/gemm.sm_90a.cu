@@ -1878,6 +1878,7 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 384) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<32>();
     if (thread / 32 == 12 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -1907,6 +1908,7 @@ __device__ __forceinline__ void gemm_nn_body(const CUtensorMap& a_map, const CUt
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<160>();
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -2053,6 +2055,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -2080,6 +2083,7 @@ __device__ __forceinline__ void gemm_nn_body_2(const CUtensorMap& a_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -2208,6 +2212,7 @@ __device__ __forceinline__ void gemm_nn_body_3(const CUtensorMap& a_map, const C
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -2235,6 +2240,7 @@ __device__ __forceinline__ void gemm_nn_body_3(const CUtensorMap& a_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -2368,6 +2374,7 @@ __device__ __forceinline__ void gemm_nn_body_4(const CUtensorMap& a_map, const C
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -2402,6 +2409,7 @@ __device__ __forceinline__ void gemm_nn_body_4(const CUtensorMap& a_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
@@ -2564,6 +2572,7 @@ __device__ __forceinline__ void gemm_nn_body_5(const CUtensorMap& a_map, const C
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -2598,6 +2607,7 @@ __device__ __forceinline__ void gemm_nn_body_5(const CUtensorMap& a_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
@@ -3344,6 +3354,7 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 384) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<32>();
     if (thread / 32 == 12 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -3370,6 +3381,7 @@ __device__ __forceinline__ void gemm_nt_body(const CUtensorMap& a_map, const CUt
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<160>();
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -3516,6 +3528,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -3540,6 +3553,7 @@ __device__ __forceinline__ void gemm_nt_body_2(const CUtensorMap& a_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -3668,6 +3682,7 @@ __device__ __forceinline__ void gemm_nt_body_3(const CUtensorMap& a_map, const C
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -3692,6 +3707,7 @@ __device__ __forceinline__ void gemm_nt_body_3(const CUtensorMap& a_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<6> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
@@ -3822,6 +3838,7 @@ __device__ __forceinline__ void gemm_nt_body_4(const CUtensorMap& a_map, const C
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -3851,6 +3868,7 @@ __device__ __forceinline__ void gemm_nt_body_4(const CUtensorMap& a_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
@@ -4010,6 +4028,7 @@ __device__ __forceinline__ void gemm_nt_body_5(const CUtensorMap& a_map, const C
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -4039,6 +4058,7 @@ __device__ __forceinline__ void gemm_nt_body_5(const CUtensorMap& a_map, const C
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};

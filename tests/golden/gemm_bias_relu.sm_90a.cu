@@ -1945,6 +1945,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 384) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<32>();
     if (thread / 32 == 12 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -1982,6 +1983,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<160>();
     RingPlace<4> a_b_ring{0, 0};
     RingPlace<1> bias_ring{0, 0};
@@ -2066,6 +2068,7 @@ __device__ __forceinline__ void gemm_bias_relu_body(const CUtensorMap& a_map,
       barrier_wait(shared.bias_full[bias_ring.slot], bias_ring.parity);
       Vector<bf16_t, kWidthJ> bias_tile[kStepsJ];
       load_row(bias_tile, shared.bias_tiles[bias_ring.slot]);
+      fence_async();  // no copy overwrites what is still being read
       __syncwarp();  // one lane says for all that the row has been read
       if (lane_id() == 0) barrier_arrive(shared.bias_free[bias_ring.slot]);
       bias_ring.advance();
@@ -2146,6 +2149,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -2181,6 +2185,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
     RingPlace<1> bias_ring{0, 0};
@@ -2251,6 +2256,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_2(const CUtensorMap& a_map,
       barrier_wait(shared.bias_full[bias_ring.slot], bias_ring.parity);
       Vector<bf16_t, kWidthJ> bias_tile[kStepsJ];
       load_row(bias_tile, shared.bias_tiles[bias_ring.slot]);
+      fence_async();  // no copy overwrites what is still being read
       __syncwarp();  // one lane says for all that the row has been read
       if (lane_id() == 0) barrier_arrive(shared.bias_free[bias_ring.slot]);
       bias_ring.advance();
@@ -2327,6 +2333,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
   }
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -2362,6 +2369,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<6> a_b_ring{0, 0};
     RingPlace<1> bias_ring{0, 0};
@@ -2425,6 +2433,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_3(const CUtensorMap& a_map,
       barrier_wait(shared.bias_full[bias_ring.slot], bias_ring.parity);
       Vector<bf16_t, kWidthJ> bias_tile[kStepsJ];
       load_row(bias_tile, shared.bias_tiles[bias_ring.slot]);
+      fence_async();  // no copy overwrites what is still being read
       __syncwarp();  // one lane says for all that the row has been read
       if (lane_id() == 0) barrier_arrive(shared.bias_free[bias_ring.slot]);
       bias_ring.advance();
@@ -2513,6 +2522,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -2555,6 +2565,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
@@ -2640,6 +2651,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_4(const CUtensorMap& a_map,
       barrier_wait(shared.bias_full[bias_ring.slot], bias_ring.parity);
       Vector<bf16_t, kWidthJ> bias_tile[kStepsJ];
       load_row(bias_tile, shared.bias_tiles[bias_ring.slot]);
+      fence_async();  // no copy overwrites what is still being read
       __syncwarp();  // one lane says for all that the row has been read
       if (lane_id() == 0) barrier_arrive(shared.bias_free[bias_ring.slot]);
       bias_ring.advance();
@@ -2727,6 +2739,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_5(const CUtensorMap& a_map,
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -2761,6 +2774,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_5(const CUtensorMap& a_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};
@@ -2933,6 +2947,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_6(const CUtensorMap& a_map,
   }
   cluster_sync();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -2967,6 +2982,7 @@ __device__ __forceinline__ void gemm_bias_relu_body_6(const CUtensorMap& a_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<4> a_b_ring{0, 0};

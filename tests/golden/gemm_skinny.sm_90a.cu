@@ -1469,6 +1469,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
   wait_prerequisites();
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<6> a_b_ring{0, 1};
@@ -1497,6 +1498,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<6> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
@@ -1616,6 +1618,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
   wait_prerequisites();
   __syncthreads();  // the barriers are ready
   if (thread >= 128) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     if (thread / 32 == 4 && is_elected()) {
       RingPlace<8> a_b_ring{0, 1};
 
@@ -1643,6 +1646,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     RingPlace<8> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
         item += static_cast<int>(gridDim.x)) {
@@ -1756,6 +1760,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
   wait_prerequisites();
   __syncthreads();  // the barriers are ready
   if (thread >= 128) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     if (thread / 32 == 4 && is_elected()) {
       RingPlace<8> a_b_ring{0, 1};
 
@@ -1783,6 +1788,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     RingPlace<8> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
         item += static_cast<int>(gridDim.x)) {
@@ -2409,6 +2415,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
   wait_prerequisites();
   __syncthreads();  // the barriers are ready
   if (thread >= 128) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     if (thread / 32 == 4 && is_elected()) {
       RingPlace<8> a_b_ring{0, 1};
 
@@ -2439,6 +2446,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     RingPlace<8> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
         item += static_cast<int>(gridDim.x)) {
@@ -2555,6 +2563,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
   wait_prerequisites();
   __syncthreads();  // the barriers are ready
   if (thread >= 128) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     if (thread / 32 == 4 && is_elected()) {
       RingPlace<8> a_b_ring{0, 1};
 
@@ -2585,6 +2594,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     RingPlace<8> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
         item += static_cast<int>(gridDim.x)) {

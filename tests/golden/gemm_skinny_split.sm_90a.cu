@@ -1946,6 +1946,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
   wait_prerequisites();
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -1974,6 +1975,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
@@ -2091,6 +2093,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
   wait_prerequisites();
   cluster_sync();
   if (thread >= 128) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     if (thread / 32 == 4 && is_elected()) {
       RingPlace<8> a_b_ring{0, 1};
 
@@ -2122,6 +2125,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_2(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     RingPlace<8> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -2264,6 +2268,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
   __syncthreads();  // the barriers are ready
   cluster_arrive();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<5> a_b_ring{0, 1};
@@ -2292,6 +2297,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<5> a_b_ring{0, 0};
@@ -2355,6 +2361,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_3(const CUtensorMap& b_map,
         barrier_wait_cluster(shared.acc_sums_full[acc_sums_added.slot], acc_sums_added.parity);
         add_share(acc, shared.acc_sums);
         if (more) {
+          fence_async();  // nothing overwrites what is still being read
           __syncwarp();  // one lane says for all that they have been read
           if (lane_id() == 0) barrier_arrive_at(shared.acc_sums_free[acc_sums_added.slot],
               1 - rank);
@@ -2452,6 +2459,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const CUtensorMap& b_map,
   __syncthreads();  // the barriers are ready
   cluster_arrive();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<5> a_b_ring{0, 1};
@@ -2480,6 +2488,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<5> a_b_ring{0, 0};
@@ -2544,6 +2553,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_4(const CUtensorMap& b_map,
         barrier_wait_cluster(shared.acc_sums_full[acc_sums_added.slot], acc_sums_added.parity);
         add_share(acc, shared.acc_sums);
         if (more) {
+          fence_async();  // nothing overwrites what is still being read
           __syncwarp();  // one lane says for all that they have been read
           if (lane_id() == 0) barrier_arrive_at(shared.acc_sums_free[acc_sums_added.slot],
               1 - rank);
@@ -2630,6 +2640,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_5(const CUtensorMap& b_map,
   __syncthreads();  // the barriers are ready
   cluster_arrive();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<5> a_b_ring{0, 1};
@@ -2658,6 +2669,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_5(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<5> a_b_ring{0, 0};
@@ -2722,6 +2734,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body_5(const CUtensorMap& b_map,
         barrier_wait_cluster(shared.acc_sums_full[acc_sums_added.slot], acc_sums_added.parity);
         add_share(acc, shared.acc_sums);
         if (more) {
+          fence_async();  // nothing overwrites what is still being read
           __syncwarp();  // one lane says for all that they have been read
           if (lane_id() == 0) barrier_arrive_at(shared.acc_sums_free[acc_sums_added.slot],
               1 - rank);
@@ -3386,6 +3399,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
   wait_prerequisites();
   __syncthreads();  // the barriers are ready
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<4> a_b_ring{0, 1};
@@ -3411,6 +3425,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     RingPlace<4> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
@@ -3525,6 +3540,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
   wait_prerequisites();
   cluster_sync();
   if (thread >= 128) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     if (thread / 32 == 4 && is_elected()) {
       RingPlace<8> a_b_ring{0, 1};
 
@@ -3551,6 +3567,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_2(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     RingPlace<8> a_b_ring{0, 0};
     Vector<bf16_t, kWidthJ> c_out[kStepsI][kStepsJ];
     #pragma unroll
@@ -3690,6 +3707,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& b_map,
   __syncthreads();  // the barriers are ready
   cluster_arrive();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<5> a_b_ring{0, 1};
@@ -3715,6 +3733,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<5> a_b_ring{0, 0};
@@ -3778,6 +3797,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_3(const CUtensorMap& b_map,
         barrier_wait_cluster(shared.acc_sums_full[acc_sums_added.slot], acc_sums_added.parity);
         add_share(acc, shared.acc_sums);
         if (more) {
+          fence_async();  // nothing overwrites what is still being read
           __syncwarp();  // one lane says for all that they have been read
           if (lane_id() == 0) barrier_arrive_at(shared.acc_sums_free[acc_sums_added.slot],
               1 - rank);
@@ -3872,6 +3892,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_4(const CUtensorMap& b_map,
   __syncthreads();  // the barriers are ready
   cluster_arrive();
   if (thread >= 256) {
+    // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
       RingPlace<5> a_b_ring{0, 1};
@@ -3897,6 +3918,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_4(const CUtensorMap& b_map,
       }
     }
   } else {
+    // the consumers multiply what has landed
     registers_take<232>();
     const int warpgroup = uniform_int(thread / 128);
     RingPlace<5> a_b_ring{0, 0};
@@ -3961,6 +3983,7 @@ __device__ __forceinline__ void gemm_skinny_nt_body_4(const CUtensorMap& b_map,
         barrier_wait_cluster(shared.acc_sums_full[acc_sums_added.slot], acc_sums_added.parity);
         add_share(acc, shared.acc_sums);
         if (more) {
+          fence_async();  // nothing overwrites what is still being read
           __syncwarp();  // one lane says for all that they have been read
           if (lane_id() == 0) barrier_arrive_at(shared.acc_sums_free[acc_sums_added.slot],
               1 - rank);

@@ -79,6 +79,9 @@ def test_the_producer_brings_a_row_behind_the_operands(name: str, tmp_path: Path
     assert "\n        barrier_wait(shared.bias_free" in body[trips:copy]
     assert copy < body.index("load_row(bias_tile") < body.index(LAST_WAIT)
     assert "load_aligned" not in body
+    # a copy of the next row may be under way as soon as the last warp has let go of this one: what it reads must have been read
+    read, free = body.index("load_row(bias_tile"), body.index("barrier_arrive(shared.bias_free")
+    assert read < body.index("fence_async();", read) < free
 
 
 def test_a_row_is_read_behind_the_last_product_where_much_is_computed() -> None:

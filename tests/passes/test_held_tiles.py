@@ -46,8 +46,13 @@ def test_a_ring_takes_the_place_of_loads(kernel: str, tensor: str, slots: int) -
     assert sum(copy.buffer is ring for copy in copies) == 2  # in front of the loop and in it
     reads = [op for op in ops(roles.consumer) if isinstance(op, a.TileLoad)]
     assert reads and all(op.tile.buffer == ring.name for op in reads)
+    assert all(op.bits == (kernel == "masked") for op in reads)
     loads = [op for op in ops(roles.consumer) if isinstance(op, k.LoadVector)]
     assert not loads
+    # a bias is added in front of the wait that follows, in an arm of a branch
+    branches = [op for op in ops(roles.consumer) if isinstance(op, k.IfAnyLane)]
+    arms = [b for b in branches if isinstance(b.condition, k.Apply) and b.condition.op == "lt"]
+    assert len(arms) == (len(reads) - 1 if kernel == "biased" else 0)
 
 
 def test_what_leaves_gives_way_to_the_ring_where_both_do_not_fit() -> None:

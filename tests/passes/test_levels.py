@@ -86,3 +86,46 @@ def test_several_stores_take_registers_of_the_table(tmp_path: Path) -> None:
         c: x for c, x in one.items() if c not in fewer
     }
     assert configurations(tmp_path, SEVERAL, "sm_90")[1024] == (64, 24)
+
+
+ESCAPES = """kernel k[BY = 8, BX = 128](step: f32) -> n: i32[H, W]:
+    for y, x in parallel(H by BY, W by BX):
+        c = x.to(f32)[None, :] * step + y.to(f32)[:, None] + zeros(f32, y, x)
+        z = zeros(f32, y, x)
+        count = zeros(i32, y, x)
+        for it in range(64):
+            inside = z * z <= 4.0
+            z = where(inside, z * z + c, z)
+            count += inside.to(i32)
+        n[y, x] = count
+"""
+
+
+def test_values_that_only_copies_are_read_of_have_no_say(tmp_path: Path) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(ESCAPES, encoding="utf-8")
+    first = compile_file(str(path), archs=("sm_80",)).kernels[0].lowered["sm_80"][0]
+    axes = {axis.extent.constant or str(axis.extent) for axis in first.axes}
+    assert axes == {"BX", "BY"}
+
+
+BODIES = """kernel k[BM = 128, BN = 128](p: f32[N, 3], mass: f32[N]) -> a: f32[N]:
+    for i in parallel(N by BM):
+        acc = zeros(f32, i)
+        for j in range(N by BN):
+            x = p[j, 0][None, :] - p[i, 0][:, None]
+            y = p[j, 1][None, :] - p[i, 1][:, None]
+            w = mass[j][None, :] * rsqrt(x * x + y * y + 1.0)
+            acc += sum(exp(w * x), axis=1) * sum(exp(w * y), axis=1) + max(exp(w), axis=1)
+        a[i] = acc
+"""
+
+
+def test_what_fits_no_registers_is_walked_beside_what_a_loop_carries(tmp_path: Path) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(BODIES, encoding="utf-8")
+    names = [
+        kernel.name
+        for kernel in compile_file(str(path), archs=("sm_80",)).kernels[0].lowered["sm_80"]
+    ]
+    assert any("walk" in name for name in names), names

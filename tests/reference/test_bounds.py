@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -11,14 +12,15 @@ import pytest
 
 from tests.ir.programs import Bench
 from tests.reference.samples import written
+from tilec.compiler import compile_file
 from tilec.ir import tile_ir as ir
 from tilec.ir.dtypes import BF16, BOOL, DTYPES, F16, F32, I32, DType
 from tilec.ir.symbolic import Sym
 from tilec.reference.blas import one_thread
 from tilec.reference.bounds import compare
-from tilec.reference.interpreter import Expected, Interpreter
+from tilec.reference.interpreter import Expected, Interpreter, walk
 from tilec.reference.numbers import to_double
-from tilec.reference.precision import at_any_scale
+from tilec.reference.precision import at_any_scale, narrow_values
 from tilec.reference.running_error import COARSE, BoundedArithmetic
 from tilec.reference.tiles import Tile
 
@@ -444,3 +446,27 @@ def test_a_conversion_at_any_scale_is_off_by_half_an_ulp_of_its_size(dtype: DTyp
         exact = tile(x)
         wide = bound(at_any_scale(exact, FAST.cast(exact, F32, dtype), dtype))
         assert (np.abs(other - x) <= wide * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize(("stored", "narrow"), [("o", True), ("o + l[:, None]", False)])
+def test_what_nobody_reads_asks_for_no_accuracy(stored: str, narrow: bool, tmp_path: Path) -> None:
+    """A sigmoid that is multiplied with 16 bits and summed: only a sum that is stored needs more."""
+    path = tmp_path / "p.tile"
+    path.write_text(
+        "kernel p[D = 16, B = 16](x: bf16[S, D]) -> y: f32[S, D]:\n"
+        "    for i in parallel(S by B):\n"
+        "        l = zeros(f32, i)\n"
+        "        o = zeros(f32, i, D)\n"
+        "        for j in range(S by B):\n"
+        "            p = sigmoid(x[i, :] @ x[j, :].T)\n"
+        "            l += sum(p, axis=1)\n"
+        "            o += p.to(bf16) @ x[j, :]\n"
+        f"        y[i, :] = {stored}\n",
+        encoding="utf-8",
+    )
+    program = compile_file(str(path), stop="tile-ir").kernels[0].program
+    found = narrow_values(program)
+    sigmoids = [
+        op.out.id for op in walk(program) if isinstance(op, ir.Elementwise) and op.op == "sigmoid"
+    ]
+    assert sigmoids and all((number in found) is narrow for number in sigmoids)

@@ -7,8 +7,9 @@ import gc
 import click
 
 from tilec.cli.completion import files
+from tilec.cli.options import message_options, require_option
 from tilec.jobs.compiling import EMISSIONS, CompileRequest
-from tilec.jobs.messages import FORMS, form_of
+from tilec.jobs.messages import form_of
 
 
 @click.command("compile")
@@ -68,22 +69,9 @@ from tilec.jobs.messages import FORMS, form_of
     help="So many processes compile the kernels of a file with many. Default: one a core.",
 )
 @click.option("--check-only", is_flag=True, help="Report errors and warnings, write nothing.")
-@click.option(
-    "--require",
-    "required",
-    multiple=True,
-    metavar="tma,wgmma,pipelined,vec16",
-    help="Stop if a kernel's fastest variant has lost one of these.",
-)
+@require_option
 @click.option("--nvcc", metavar="PATH", help="The nvcc for `--emit ptx` and `cubin`.")
-@click.option(
-    "--diagnostics",
-    type=click.Choice(FORMS),
-    default="text",
-    show_default=True,
-    help="Form of messages on standard error.",
-)
-@click.option("--json-diagnostics", is_flag=True, help="The same as `--diagnostics json`.")
+@message_options
 @click.option("--warnings-as-errors", is_flag=True, help="Write nothing if there is a warning.")
 @click.option("--no-warnings", is_flag=True, help="Print no warnings.")
 def compile_command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tilec.cli.completion import files
+from tilec.cli.options import require_option
 from tilec.jobs.explaining import ExplainRequest
 from tilec.source.diagnostics import fail
 
@@ -22,13 +23,7 @@ from tilec.source.diagnostics import fail
 )
 @click.option("--arch", metavar="ARCH", help="A GPU architecture. Default sm_80.")
 @click.option("--no-tuned", is_flag=True, help="Leave out what `tilec tune` found.")
-@click.option(
-    "--require",
-    "required",
-    multiple=True,
-    metavar="tma,wgmma,pipelined,vec16",
-    help="Stop if a kernel's fastest variant has lost one of these.",
-)
+@require_option
 @click.option("--svg", metavar="DIR", shell_complete=files, help="Also draw layouts into a folder.")
 @click.option(
     "--html",

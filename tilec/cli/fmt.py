@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from tilec.cli.options import message_options
 from tilec.jobs.formatting import FormatRequest
-from tilec.jobs.messages import FORMS
 
 
 @click.command("fmt")
@@ -14,14 +14,7 @@ from tilec.jobs.messages import FORMS
     "--check", is_flag=True, help="Change nothing; name what would change, with exit status 1."
 )
 @click.option("--diff", is_flag=True, help="Change nothing; print what would change.")
-@click.option(
-    "--diagnostics",
-    type=click.Choice(FORMS),
-    default="text",
-    show_default=True,
-    help="Form of messages on standard error.",
-)
-@click.option("--json-diagnostics", is_flag=True, help="The same as `--diagnostics json`.")
+@message_options
 def fmt_command(
     files: tuple[str, ...], check: bool, diff: bool, diagnostics: str, json_diagnostics: bool
 ) -> int:

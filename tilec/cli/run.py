@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from tilec.cli.completion import files
-from tilec.jobs.messages import FORMS, form_of
+from tilec.cli.options import message_options, require_option
+from tilec.jobs.messages import form_of
 
 DEVICES = ("auto", "gpu", "cpu", "reference")
 
@@ -74,22 +75,9 @@ DEVICES = ("auto", "gpu", "cpu", "reference")
     "--chaos", type=click.IntRange(min=0), metavar="SEED", help="On the emulator, in random order."
 )
 @click.option("--counters", is_flag=True, help="Count the emulator's memory requests, for --json.")
-@click.option(
-    "--require",
-    "required",
-    multiple=True,
-    metavar="tma,wgmma,pipelined,vec16",
-    help="Stop if a kernel's fastest variant has lost one of these.",
-)
+@require_option
 @click.option("--nvcc", metavar="PATH", help="The nvcc to build with.")
-@click.option(
-    "--diagnostics",
-    type=click.Choice(FORMS),
-    default="text",
-    show_default=True,
-    help="Form of messages on standard error.",
-)
-@click.option("--json-diagnostics", is_flag=True, help="The same as `--diagnostics json`.")
+@message_options
 def run_command(
     file: str | None,
     kernel: str | None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilec.cli.completion import files
-from tilec.jobs.messages import FORMS
+from tilec.cli.options import message_options
 
 if TYPE_CHECKING:
     from tilec.tuning.strategies import Kind
@@ -72,14 +72,7 @@ if TYPE_CHECKING:
 )
 @click.option("--again", is_flag=True, help="Measure what was measured before, too.")
 @click.option("--nvcc", metavar="PATH", help="The nvcc to build with.")
-@click.option(
-    "--diagnostics",
-    type=click.Choice(FORMS),
-    default="text",
-    show_default=True,
-    help="Form of messages on standard error.",
-)
-@click.option("--json-diagnostics", is_flag=True, help="The same as `--diagnostics json`.")
+@message_options
 def tune_command(
     file: str,
     kernel: str | None,

@@ -34,7 +34,7 @@ NOTED = (
     *("load_a", "load_a_transposed", "load_b", "load_b_transposed", "accumulate_product"),
     *("wmma_load_block", "wmma_add", "send_chunk", "write_chunk", "copy_row"),
     *("pack_chunk", "pack_chunk_across", "send_chunk_across"),
-    *("clear_outside", "load_turned", "load_rows", "load_row", "turn_tile"),
+    *("clear_outside", "load_turned", "load_rows", "load_row_bits", "load_row", "turn_tile"),
     "interleave_row",
 )
 """Functions of the device's text, called as statements, above primitives: a call notes its line first."""

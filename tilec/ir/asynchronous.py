@@ -22,75 +22,16 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from tilec.ir.dtypes import DType
 from tilec.ir.kernel_expressions import Expr
 from tilec.ir.kernel_ir import Fragment, LoopAxis, Op, TileAddress, collected
+from tilec.ir.kernel_storage import Barrier as Barrier
+from tilec.ir.kernel_storage import PanelBuffer as PanelBuffer
 from tilec.lazy_dataclass import dataclass
 
 Token = Literal["none", "cp_async", "bulk", "wgmma", "mbarrier"]
 Proxy = Literal["none", "generic", "async"]
 Share = Literal["none", "rows", "panels"]
 """How CTAs of a cluster deal a tile out."""
-
-
-# ------------------------------------------------------------------------------------------- storage
-
-
-@dataclass(frozen=True)
-class PanelBuffer:
-    """`slots` operand tiles in shared memory, `rows` x `cols`, in panels of up to 128 bytes of columns, swizzled. One row alone is one
-    panel, as it lies in memory."""
-
-    name: str
-    rep: DType
-    rows: int
-    cols: int
-    slots: int
-
-    @property
-    def span(self) -> int:
-        """Bytes of a row of a panel, which the swizzle spans."""
-        row = self.cols * self.rep.bits // 8
-        return next(s for s in (128, 64, 32) if row % s == 0)
-
-    @property
-    def swizzle(self) -> int:
-        """The swizzle's span in bytes, 0 for none."""
-        return self.span if self.rows > 1 else 0
-
-    @property
-    def panel(self) -> int:
-        """Columns of a panel."""
-        return self.span * 8 // self.rep.bits if self.rows > 1 else self.cols
-
-    @property
-    def slot_bytes(self) -> int:
-        """Bytes of one tile."""
-        return self.rows * self.cols * self.rep.bits // 8
-
-    @property
-    def alignment(self) -> int:
-        """Where a slot begins, in bytes: where the swizzle's pattern does, or where a bulk copy may write."""
-        return 1024 if self.rows > 1 else 128
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all slots, each at a multiple of the alignment."""
-        return -(-self.slot_bytes // self.alignment) * self.alignment * self.slots
-
-
-@dataclass(frozen=True)
-class Barrier:
-    """`slots` barriers of `arrivals` arrivals a phase."""
-
-    name: str
-    slots: int
-    arrivals: int
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all."""
-        return 8 * self.slots
 
 
 # ----------------------------------------------------------------------------------------------- ops
@@ -213,12 +154,14 @@ class LeftLoad(Op):
 @dataclass(frozen=True)
 class TileLoad(Op):
     """The rows of each warp of a tile into registers of accumulators' shape, pairs of columns in each thread; all its lanes have read them
-    behind it. `blocks` of 64 rows a warpgroup, from `row_first` on."""
+    behind it. `blocks` of 64 rows a warpgroup, from `row_first` on. `bits`: of truth values, a word for each row, with a bit for each of a
+    thread's columns."""
 
     target: Fragment
     tile: TileAddress
     blocks: int
     row_first: str
+    bits: bool = False
 
 
 @dataclass(frozen=True)

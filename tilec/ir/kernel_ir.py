@@ -18,7 +18,7 @@ A `TileLoop` walks the registers of some axes; on each vector it loads, computes
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from tilec.ir.dtypes import DType
 from tilec.ir.kernel_expressions import (
@@ -60,8 +60,10 @@ from tilec.ir.kernel_expressions import (
 from tilec.ir.kernel_expressions import (
     shared_reads as shared_reads,
 )
+from tilec.ir.kernel_storage import Barrier as Barrier
 from tilec.ir.kernel_storage import Fragment as Fragment
 from tilec.ir.kernel_storage import LoopAxis as LoopAxis
+from tilec.ir.kernel_storage import PanelBuffer as PanelBuffer
 from tilec.ir.kernel_storage import Part as Part
 from tilec.ir.kernel_storage import SharedBuffer as SharedBuffer
 from tilec.ir.kernel_storage import TileAddress as TileAddress
@@ -70,9 +72,6 @@ from tilec.ir.launch import Argument
 from tilec.ir.symbolic import Sym, Var
 from tilec.lazy_dataclass import dataclass
 from tilec.source.text import NOWHERE, Span
-
-if TYPE_CHECKING:
-    from tilec.ir.asynchronous import Barrier, PanelBuffer
 
 # ----------------------------------------------------------------------------------------------- ops
 

@@ -147,3 +147,60 @@ class TileAddress:
 
     buffer: str
     slot: Expr | None = None
+
+
+@dataclass(frozen=True)
+class PanelBuffer:
+    """`slots` operand tiles in shared memory, `rows` x `cols`, in panels of up to 128 bytes of columns, swizzled. One row alone is one
+    panel, as it lies in memory."""
+
+    name: str
+    rep: DType
+    rows: int
+    cols: int
+    slots: int
+
+    @property
+    def span(self) -> int:
+        """Bytes of a row of a panel, which the swizzle spans."""
+        row = self.cols * self.rep.bits // 8
+        return next(s for s in (128, 64, 32) if row % s == 0)
+
+    @property
+    def swizzle(self) -> int:
+        """The swizzle's span in bytes, 0 for none."""
+        return self.span if self.rows > 1 else 0
+
+    @property
+    def panel(self) -> int:
+        """Columns of a panel."""
+        return self.span * 8 // self.rep.bits if self.rows > 1 else self.cols
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one tile."""
+        return self.rows * self.cols * self.rep.bits // 8
+
+    @property
+    def alignment(self) -> int:
+        """Where a slot begins, in bytes: where the swizzle's pattern does, or where a bulk copy may write."""
+        return 1024 if self.rows > 1 else 128
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all slots, each at a multiple of the alignment."""
+        return -(-self.slot_bytes // self.alignment) * self.alignment * self.slots
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """`slots` barriers of `arrivals` arrivals a phase."""
+
+    name: str
+    slots: int
+    arrivals: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all."""
+        return 8 * self.slots

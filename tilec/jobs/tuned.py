@@ -11,8 +11,8 @@ from tilec.jobs.requests import parse_pairs
 from tilec.source.diagnostics import Diagnostic, TileError
 
 if TYPE_CHECKING:
+    from tilec.analysing import AnalysedKernel
     from tilec.compiled import CompiledFile
-    from tilec.compiler import AnalysedKernel
     from tilec.plan.candidate import Choice, Dispatch
     from tilec.syntax.loading import Program as Files
     from tilec.tuning.subjects import Results

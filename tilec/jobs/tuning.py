@@ -15,8 +15,8 @@ from tilec.jobs.size_ranges import expand_settings
 from tilec.source.diagnostics import Sink, fail
 
 if TYPE_CHECKING:
+    from tilec.analysing import AnalysedKernel
     from tilec.compiled import CompiledFile
-    from tilec.compiler import AnalysedKernel
     from tilec.jobs.tuning_devices import Device
     from tilec.plan.candidate import Choice
     from tilec.plan.parameters import TuningSpace

@@ -408,6 +408,10 @@ def _types(
             ordered = plan.b.load is not None and plan.b.load.access.tensor in interleaved
             if a.bits != 16 and not ordered:
                 raise Unsuited(f"accumulators are no left operand of {a} as they are")
+            extent = operand.source.type.axes[1].capacity
+            if a.bits == 8 and plan.k_extent != extent:
+                # registers hold whole steps: four neighbours are packed into one
+                raise Unsuited(f"a consumed extent of {extent} is no whole number of steps")
             continue
         if operand.load is None:
             raise Unsuited("an operand is computed, not loaded")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, fields, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tilec.ir import tile_ir as t
@@ -50,6 +51,8 @@ class ComputedCopy:
     """with the nest alone"""
     form: Form | None = field(default=None, compare=False)
     """the nest for a target"""
+    in_loop: bool = False
+    """each trip of a loop would compute another tile"""
 
     @property
     def condition(self) -> AllOf:
@@ -70,6 +73,19 @@ class ComputedCopy:
     def needed(self) -> Sym:
         """1: it is always computed."""
         return Sym.of(1)
+
+    @property
+    def operations(self) -> int:
+        """Of a trip that would compute its tile: those that make its elements, and the loads of what it is made of."""
+        if not self.in_loop:
+            return 0
+        ops = [op for op in all_ops(self.program.nests[0].body) if op.outs]
+        made = (t.Load, t.Elementwise, t.Cast, t.Bitcast)
+        return sum(
+            prod(axis.capacity or 1 for axis in op.outs[0].type.axes)
+            for op in ops
+            if isinstance(op, made) and len(op.outs[0].type.axes) > 1
+        )
 
     @property
     def grid(self) -> Sym:
@@ -202,6 +218,7 @@ class _Making:
                 out,
                 self.names,
             )
+            copy = replace(copy, in_loop=own.in_loop)
         self.copies.append(copy)
         self.names.add(copy.temp)
         return load

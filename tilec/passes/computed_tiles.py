@@ -35,6 +35,8 @@ class TileAhead:
     dims: tuple[Sym, ...]
     written: tuple[t.IndexTerm, ...]
     read: tuple[t.IndexTerm, ...]
+    in_loop: bool
+    """each trip of a loop has another tile"""
 
 
 def tile_ahead(nest: t.Nest, numbers: Numbers, chain: Sequence[t.Op], value: t.Value) -> TileAhead:
@@ -70,7 +72,13 @@ def tile_ahead(nest: t.Nest, numbers: Numbers, chain: Sequence[t.Op], value: t.V
         read.append(t.AtSpan(start, axis.extent, hi=dim))
     ops = cloner.ops(chain)
     return TileAhead(
-        tuple(grid), tuple(ops), cloner.value(value), tuple(dims), tuple(written), tuple(read)
+        tuple(grid),
+        tuple(ops),
+        cloner.value(value),
+        tuple(dims),
+        tuple(written),
+        tuple(read),
+        not moving.isdisjoint(trips.keys() - {axis.index for axis in nest.grid}),
     )
 
 

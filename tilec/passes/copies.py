@@ -40,7 +40,15 @@ from tilec.passes.lower.names import Names, Spelling
 from tilec.passes.turning import TurnedCopy, turning
 from tilec.passes.uses import Definitions, all_ops
 from tilec.passes.windows import SHIFTED_ACCESS
-from tilec.targets.rates import MEMORY_SHARE, RATES, copy_cost, dram_bytes, launch_clocks
+from tilec.targets.devices import REPRESENTATIVES
+from tilec.targets.rates import (
+    MEMORY_SHARE,
+    OPERATION_CLOCKS,
+    RATES,
+    copy_cost,
+    dram_bytes,
+    launch_clocks,
+)
 from tilec.targets.table import Target
 
 THREADS = 128
@@ -273,8 +281,14 @@ def _priced(
     dots: Collection[t.Dot],
     target: Target,
 ) -> Copies | None:
-    work = _work(nest, dots, Facts.of(program), not all(isinstance(c, RowCopy) for c in copies))
-    if work is None and any(isinstance(c, ComputedCopy) for c in copies):
+    computed = any(isinstance(c, ComputedCopy) for c in copies)
+    # what is computed again in each instance keeps the last round of them as long as the others
+    in_loop = any(isinstance(c, ComputedCopy) and c.in_loop for c in copies)
+    device = REPRESENTATIVES.get(target.arch) if in_loop else None
+    together = device.multiprocessors if device is not None else 1
+    middle = not all(isinstance(c, RowCopy) for c in copies)
+    work = _work(nest, dots, Facts.of(program), middle, together)
+    if work is None and computed:
         # as often as an operand would be computed again
         return Copies(copies, Sym.of(0), Sym.of(0))
     if work is None:
@@ -291,22 +305,26 @@ def _priced(
         costs = copy_cost(target.arch, copy.dtype.bits, share)
         if costs is None:
             return None
-        each = max(1, int(macs / costs.element))
+        again = 0.0
+        if isinstance(copy, ComputedCopy):
+            again = copy.operations * OPERATION_CLOCKS * costs.clock
+        each = max(1, int((macs + again) / costs.element))
         launch = ceil(costs.launch / costs.element)
         cost = cost + (copy.elements + launch) // each * copy.needed
     return Copies(copies, cost, trips)
 
 
 def _work(
-    nest: t.Nest, dots: Collection[t.Dot], facts: Facts, middle: bool
+    nest: t.Nest, dots: Collection[t.Dot], facts: Facts, middle: bool, together: int = 1
 ) -> tuple[Sym, int] | None:
     """The trips that products make in all instances, counted in those of the smallest one, and its multiply-adds; None where that
-    depends on more than sizes, or, with `middle`, where that of an instance in the middle of the grid does."""
+    depends on more than sizes, or, with `middle`, where that of an instance in the middle of the grid does. Instances count as whole
+    rounds of so many `together`."""
     between = {digit.index: (digit.trips - 1) // 2 for digit in nest.grid} if middle else {}
     definitions = Definitions.of(nest.body)
     counted: list[tuple[Sym, int]] = []
     for dot in dots:
-        trips = product(tuple(digit.trips for digit in nest.grid))
+        trips = ceildiv(product(tuple(digit.trips for digit in nest.grid)), together) * together
         for loop in definitions.loops[dot.out.id]:
             if isinstance(loop, t.For):
                 # where there are none, the number of trips may be negative

@@ -94,14 +94,18 @@ def fitting(
 def for_versions(
     versions: tuple[Version, ...],
     number: int,
+    nests: int,
     target: Target,
     lower: Callable[[Form], k.Kernel],
     snapshot: Snapshot,
 ) -> list[Fitting]:
-    """The asynchronous forms of a nest for each outcome of what the host asks, [] where one of them has none."""
+    """The asynchronous forms of a nest for each outcome of what the host asks, [] where one of them has none, or falls into other than
+    `nests` nests: without its product a program computes no rows in front."""
     found: list[Fitting] = []
     for version in versions:
         program = in_parts(version.program)
+        if len(program.nests) != nests:
+            return []
         nest = cleaned(program, program.nests[number])
         own, _ = fitting(program, nest, target, version.candidate, lower, snapshot)
         if not take_all([x.form for x in own]):

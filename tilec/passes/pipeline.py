@@ -140,7 +140,8 @@ def run(
         nest = cleaned(program, nest, snapshot)
         base = base_name if len(program.nests) == 1 else f"{base_name}_{number + 1}"
         lower = partial(_lower, base=base, suffix=suffix, spell=spell, target=target)
-        forms, reason = for_versions(versions, number, target, lower, snapshot), ""
+        nests = len(program.nests)
+        forms, reason = for_versions(versions, number, nests, target, lower, snapshot), ""
         if not forms:
             forms, reason = fitting(program, nest, target, candidate, lower, snapshot)
             sized = preferred(forms[0].form, by_size, target) if forms else []

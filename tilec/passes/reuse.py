@@ -90,8 +90,7 @@ class Reuse:
         number of trips, or none, and where products are all that a loop does. None beside streams of one CTA: what a pair shares then is small, and
         each would wait for the other (measured on an H200)."""
         sites = [site for channel in self.channels for site in channel.sites]
-        # slots are free behind a product, not behind a loop in which one of several has them
-        if target.cluster_size < 2 or any(not isinstance(site.last, t.Dot) for site in sites):
+        if target.cluster_size < 2 or any(site.first is not site.last for site in sites):
             return None
         if any(isinstance(op, t.Reduce) for op in all_ops(self.nest.body)):
             return None

@@ -192,27 +192,12 @@ def is_narrow_chain(program: t.Program) -> bool:
 
 def is_busy_chain(program: t.Program) -> bool:
     """Whether what a loop computes of one product's elements for the next one takes so long that the tensor cores wait: more warpgroups, with
-    fewer elements each, have something to start more often. So it does where 16-bit elements come from memory for them, whose rings
-    at narrower steps leave room for the next instance's left operand too."""
+    fewer elements each, have something to start more often."""
     return any(
-        _cost_between(op) > BUSY_ABOVE or _brings_words(op)
+        _cost_between(op) > BUSY_ABOVE
         for nest in program.nests
         for op in all_ops(nest.body)
         if isinstance(op, t.For)
-    )
-
-
-def _brings_words(loop: t.For) -> bool:
-    """Whether a loop with several products loads a tile of the first one's shape, of 16-bit elements."""
-    dots = [op for op in loop.body.ops if isinstance(op, t.Dot)]
-    if len(dots) < 2:
-        return False
-    shape = [axis.extent for axis in dots[0].out.type.axes]
-    return any(
-        isinstance(op, t.Load)
-        and op.out.type.dtype.bits == TABLE_BITS
-        and [axis.extent for axis in op.out.type.axes] == shape
-        for op in loop.body.ops
     )
 
 

@@ -27,10 +27,11 @@ def at_any_scale(given: Tile, rounded: Tile, dtype: DType) -> Tile:
 
 def narrow_values(program: ir.Program) -> frozenset[int]:
     """Ids of float values each of whose uses ends, through element-wise ops, in a conversion to 16 bits or fewer, a store to or a
-    product of such a type."""
+    product of such a type. What reaches nothing outside of the program is no use."""
     uses: dict[int, list[ir.Op | None]] = defaultdict(list)
+    live = _live(program)
     for nest in program.nests:
-        _collect(nest.body, uses)
+        _collect(nest.body, uses, live)
     known: dict[int, bool] = {}
 
     def narrow(value: ir.Value) -> bool:
@@ -59,25 +60,68 @@ def narrow_values(program: ir.Program) -> frozenset[int]:
     return frozenset(v.id for v in every if v.type.dtype.is_float and narrow(v))
 
 
-def _collect(block: ir.Block, uses: dict[int, list[ir.Op | None]]) -> None:
+def _live(program: ir.Program) -> set[int]:
+    """Ids of the values that a store, a message or a branch depends on."""
+    live: set[int] = set()
+    known = -1
+    while known < len(live):
+        known = len(live)
+        for nest in reversed(program.nests):
+            _mark(nest.body, live)
+    return live
+
+
+def _mark(block: ir.Block, live: set[int]) -> None:
+    """Adds what the live ops of a block read, from its end."""
+    for op in reversed(block.ops):
+        if not op.outs or any(v.id in live for v in op.outs) or isinstance(op, ir.For | ir.If):
+            live.update(v.id for v in operands(op))
+        match op:
+            case ir.For():
+                for carried in op.carried:
+                    if carried.result.id in live or carried.entry.id in live:
+                        live |= {carried.initial.id, carried.next.id}
+                _mark(op.body, live)
+            case ir.If():
+                for merge in op.merges:
+                    if merge.result.id in live:
+                        live |= {merge.then.id, merge.otherwise.id}
+                _mark(op.then, live)
+                _mark(op.otherwise, live)
+            case ir.ReduceWith():
+                live.update(v.id for v in op.combine.outputs)
+                _mark(op.combine.body, live)
+            case _:
+                pass
+
+
+def _collect(block: ir.Block, uses: dict[int, list[ir.Op | None]], live: set[int]) -> None:
     """Users of every value; None stands for a use that is no op's operand."""
     for op in block.ops:
+        if (
+            op.outs
+            and not any(v.id in live for v in op.outs)
+            and not isinstance(op, ir.For | ir.If)
+        ):
+            continue
         for value in operands(op):
             uses[value.id].append(op)
         match op:
             case ir.For():
-                _collect(op.body, uses)
+                _collect(op.body, uses, live)
                 for carried in op.carried:
-                    uses[carried.initial.id].append(None)
-                    uses[carried.next.id].append(None)
+                    if carried.next.id in live:
+                        uses[carried.initial.id].append(None)
+                        uses[carried.next.id].append(None)
             case ir.If():
-                _collect(op.then, uses)
-                _collect(op.otherwise, uses)
+                _collect(op.then, uses, live)
+                _collect(op.otherwise, uses, live)
                 for merge in op.merges:
-                    uses[merge.then.id].append(None)
-                    uses[merge.otherwise.id].append(None)
+                    if merge.result.id in live:
+                        uses[merge.then.id].append(None)
+                        uses[merge.otherwise.id].append(None)
             case ir.ReduceWith():
-                _collect(op.combine.body, uses)
+                _collect(op.combine.body, uses, live)
                 for value in op.combine.outputs:
                     uses[value.id].append(None)
             case _:

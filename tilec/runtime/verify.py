@@ -163,12 +163,12 @@ def check_ahead(case: Case) -> Case:
     if elements > MOST_CHECKED:
         return case
     with suppress(TileError):
-        return replace(case, checked=tuple(_check_blocks(case)))
+        return replace(case, checked=tuple(stated_blocks(case)))
     return case
 
 
-def _check_blocks(case: Case) -> Iterator[Checked]:
-    """What the checks say, in parts."""
+def stated_blocks(case: Case) -> Iterator[Checked]:
+    """What the checks of a case say, in parts. Raises TileError (E0905, E0906)."""
     return check_blocks(
         case.kernel,
         case.files,
@@ -240,7 +240,7 @@ def _check_clause(
 ) -> list[Finding]:
     totals: dict[tuple[str, Tolerance], Comparison] = {}
     try:
-        for block in _check_blocks(case) if case.checked is None else case.checked:
+        for block in stated_blocks(case) if case.checked is None else case.checked:
             used = tolerance if tolerance.given else Tolerance(block.rtol, block.atol)
             whole = stored[block.name]
             rows = slice(block.start, block.start + len(block.expected)) if whole.ndim else None

@@ -19,9 +19,15 @@ from typing import Any
 import numpy as np
 
 from tilec.ir.dtypes import DType
-from tilec.reference.check import check_blocks
 from tilec.reference.numbers import Array, to_compute
-from tilec.runtime.verify import Bounds, Case, Tolerance, elements, interpreter_bounds
+from tilec.runtime.verify import (
+    Bounds,
+    Case,
+    Tolerance,
+    elements,
+    interpreter_bounds,
+    stated_blocks,
+)
 from tilec.source.diagnostics import TileError, fail
 
 SLACK = 4.0
@@ -258,15 +264,7 @@ def _add_check(
 ) -> bool:
     """Intersect with the check clause, and keep what it says; whether there was one that could be evaluated."""
     outside = {n: _outside(e, bounds.complete) for n, e in bounds.errors.items()}
-    blocks = check_blocks(
-        case.kernel,
-        case.files,
-        case.files.main,
-        case.program,
-        case.sizes.numbers,
-        case.arrays,
-        case.scalars,
-    )
+    blocks = stated_blocks(case)
     found = False
     tolerated: set[str] = set()
     try:

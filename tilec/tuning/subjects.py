@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilec.compiler import AnalysedKernel
+from tilec.analysing import AnalysedKernel
 from tilec.ir.selection import Number
 from tilec.plan.candidate import Choice
 from tilec.runtime.arguments import CallSizes

@@ -13,7 +13,7 @@ from dataclasses import replace
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL, F32, I32, TF32
+from tilec.ir.dtypes import BOOL, F32, I32, TF32, U32
 from tilec.ir.launch import TensorMapArgument
 from tilec.ir.symbolic import Sym
 from tilec.passes.asynchronous import Asynchronous
@@ -21,6 +21,7 @@ from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel, Site
 from tilec.passes.lower import operand_edges
 from tilec.passes.lower.alive import renewed, where_alive
+from tilec.passes.lower.bits import has_word
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.leaving import Leaving
 from tilec.passes.lower.left import left_operand
@@ -31,6 +32,7 @@ from tilec.passes.lower.questions import costs_more_later
 from tilec.passes.lower.row_reads import read_rows
 from tilec.passes.lower.shares import RANK, SharedSums, splits
 from tilec.passes.lower.survivors import walked
+from tilec.passes.lower.turns import turn_of
 from tilec.passes.lower.warpgroup import first_row, start_product
 from tilec.passes.products import InRegisters, Staged
 from tilec.passes.uses import Definitions, all_ops, running_sum
@@ -351,12 +353,17 @@ class Roles:
         row, col = context.loop_axes(load.out)
         assert row is not None and col is not None
         name = context.names.unique(f"{load.access.tensor}_tile")
+        bits = load.out.type.dtype == BOOL and has_word(col)
         fragment = k.Fragment(name, load.out.type.dtype, context.ordered((row, col)))
+        if bits:
+            fragment = k.Fragment(name, U32, (row,))
+        if not bits and site.home:
+            context.brought.add(load.out.id)
         blocks = row.layout.steps // 2
         tile = self.tile(site.operands[0])
         context.out += [
             k.Declare(fragment, None, span=load.span),
-            a.TileLoad(fragment, tile, blocks, first_row(self.form, blocks), span=load.span),
+            a.TileLoad(fragment, tile, blocks, first_row(self.form, blocks), bits, span=load.span),
         ]
         return fragment
 
@@ -404,10 +411,10 @@ class Roles:
         if turned and self.delayed is op:
             start_in_parts(self, op, target, ending)
             return target
-        first, last = self.turn(op)
+        turn = turn_of(self, op)
         if turned:
             left = load_whole(self, op)
-        if first:
+        if turn.takes:
             context.out.append(a.Turn("take", self.form.warpgroups, span=op.span))
         context.out.append(a.WarpgroupFence(span=op.span))
         continues = self.continues(op)
@@ -419,8 +426,10 @@ class Roles:
         releases = tuple(x for channel in ending for x in self.release(channel))
         if self.own is not None and self.own.last is op:
             releases += self.own.others(self)
+        if turn.passes == "done":
+            releases = (a.Turn("pass", self.form.warpgroups), *releases)
         context.out.append(a.WarpgroupCommit((target,), (left,) if left else (), releases))
-        if last:
+        if turn.passes == "started":
             context.out.append(a.Turn("pass", self.form.warpgroups))
         return target
 
@@ -429,18 +438,6 @@ class Roles:
         self.own = find_own_range(self, loop, name, trips)
         self.rotated |= self.own is not None and self.own.partial
         return self.own
-
-    def turn(self, op: t.Dot) -> tuple[bool, bool]:
-        """Whether a product is the first, and the last, of a loop with several between which other work is done: one warpgroup starts
-        all of them while the others do that work. All of them clear a tile's edges together, which no one may wait for in a turn."""
-        around = self.context.definitions.loops[op.out.id]
-        if self.form.warpgroups < 2 or not around or not isinstance(around[-1], t.For):
-            return False, False
-        dots = [x for x in around[-1].body.ops if isinstance(x, t.Dot)]
-        if len(dots) < 2 or any(operand_edges.meets(self, dot) for dot in dots[1:]):
-            return False, False
-        self.turns.add(id(around[-1]))
-        return op is dots[0], op is dots[-1]
 
     def _delay(self, op: t.Dot, ending: list[Channel]) -> None:
         """Wait for the product of the trip before, and release its slots."""

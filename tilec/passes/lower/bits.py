@@ -19,11 +19,25 @@ from tilec.passes.lower.access import coordinate
 
 if TYPE_CHECKING:
     from tilec.passes.lower.body import Body, Coords
+    from tilec.passes.lower.context import Context
 
 COLUMNS = [("register", 8), ("thread", 2), ("register", 1)]
 """Digits of accumulators' columns: pairs, eight columns apart in a thread."""
 MOST_STEPS = 16
 """Pairs whose elements have bits in a word."""
+
+
+def has_word(fast: k.LoopAxis | None) -> bool:
+    """Whether a word has a bit for each of a thread's columns along an axis of accumulators."""
+    if fast is None or not fast.vectorised or fast.layout.steps > MOST_STEPS:
+        return False
+    return [(d.source, d.stride) for d in fast.layout.digits if d.radix > 1] == COLUMNS
+
+
+def column_bit(context: Context, words: k.Fragment, fast: k.LoopAxis) -> k.Expr:
+    """The bit of the current element in its row's word."""
+    step, sub = (Sym.of(Var(x, "local")) for x in (fast.step, f"{fast.name}_sub"))
+    return k.Apply("has_column", (k.Element(words, U32), context.index(step * 2 + sub)), BOOL)
 
 
 def visible_bit(body: Body, op: t.Elementwise, coords: Coords) -> k.Expr | None:
@@ -33,9 +47,7 @@ def visible_bit(body: Body, op: t.Elementwise, coords: Coords) -> k.Expr | None:
     if op.op != "and" or op.out.type.rank != 2 or context.variant.asynchronous is None:
         return None
     row, fast = coords
-    if fast is None or not fast.vectorised or fast.layout.steps > MOST_STEPS:
-        return None
-    if [(d.source, d.stride) for d in fast.layout.digits if d.radix > 1] != COLUMNS:
+    if fast is None or not has_word(fast):
         return None
     bounds: list[Affine] = []
     for leaf in _comparisons(body, op):
@@ -65,8 +77,7 @@ def visible_bit(body: Body, op: t.Elementwise, coords: Coords) -> k.Expr | None:
     context.out.append(k.Declare(visible, None, span=op.span))
     made = k.Elements((), (k.Assign(visible, word),))
     context.out.append(k.TileLoop(along, (), (made,), span=op.span))
-    step, sub = (Sym.of(Var(x, "local")) for x in (fast.step, f"{fast.name}_sub"))
-    return k.Apply("has_column", (k.Element(visible, U32), context.index(step * 2 + sub)), BOOL)
+    return column_bit(context, visible, fast)
 
 
 def _comparisons(body: Body, op: t.Elementwise) -> list[t.Elementwise]:

@@ -15,7 +15,7 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir import window_ops as w
 from tilec.ir.atomic_ops import AtomicElement, AtomicVector
-from tilec.ir.dtypes import BOOL, F32, I32, DType
+from tilec.ir.dtypes import BOOL, F32, I32, U32, DType
 from tilec.ir.kernel_walking import follows
 from tilec.ir.symbolic import Sym, Var, sym_min
 from tilec.passes.interior import affine
@@ -29,7 +29,7 @@ from tilec.passes.lower.access import (
     in_range,
     padding,
 )
-from tilec.passes.lower.bits import visible_bit
+from tilec.passes.lower.bits import column_bit, visible_bit
 from tilec.passes.lower.context import Context, computable, compute_type, converted
 from tilec.passes.lower.vectors import load_op
 from tilec.passes.lower.vectors import tail_count as tail_count
@@ -96,6 +96,9 @@ class Body(AddressBuilder):
         fragment = None if self.inline_only else context.fragments.get(value.id)
         if fragment is not None:
             self.held[fragment.name] = fragment
+            fast = coords[-1]
+            if value.type.dtype == BOOL and fragment.rep == U32 and fast is not None:
+                return column_bit(context, fragment, fast)
             return k.Element(self._again(fragment), fragment.rep)
         key = (value.id, coords)
         if key not in self.memo:

@@ -32,6 +32,9 @@ def compute_type(dtype: DType) -> DType:
     return F32 if dtype in NARROW_FLOATS else dtype
 
 
+THREAD = Sym.of(Var("thread", "local"))
+
+
 @dataclass(frozen=True)
 class Mark:
     """A place in the emission: the ops before it, the names taken, the bounds in scope."""
@@ -125,6 +128,8 @@ class Context:
     """what says which trips survive, and the walk of them, by the id of their number"""
     one_thread: bool = False
     """what is being emitted is done by one thread, not by whole warps"""
+    brought: set[int] = field(default_factory=set)
+    """tiles of numbers in registers that the producer brings in each trip of a loop, by the id of the value"""
     walks: dict[str, int] = field(default_factory=dict)
     """how many walks have read each held fragment of narrow data"""
 
@@ -181,6 +186,19 @@ class Context:
                 if digit.radix > 1:
                     found.setdefault((digit.divisor, digit.radix), (axis, digit))
         return [found[key] for key in sorted(found)]
+
+    def one_thread_of(self, axes: Iterable[k.LoopAxis]) -> tuple[k.Expr, ...]:
+        """Guards that leave one of the threads that hold the same element of a tile along `axes`."""
+        covered = {(d.divisor, d.radix) for a in axes for d in a.layout.thread_digits}
+        guards: list[k.Expr] = []
+        for axis, digit in self.thread_digits():
+            if (digit.divisor, digit.radix) in covered:
+                continue
+            number = Sym.of(Var(axis.lane, "local"))
+            if not axis.layout.is_blocked:
+                number = THREAD // digit.divisor % digit.radix
+            guards.append(k.Apply("eq", (k.Index(number, I32), k.Literal_(0, I32)), BOOL))
+        return tuple(guards)
 
     # ---- expressions of sizes
 

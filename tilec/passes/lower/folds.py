@@ -18,8 +18,8 @@ from tilec.ir.symbolic import Sym, Var
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.lower.access import Guards
 from tilec.passes.lower.body import Body, apply_elementwise, not_compiled
-from tilec.passes.lower.context import Context, compute_type, converted
-from tilec.passes.lower.reductions import THREAD, push_partials
+from tilec.passes.lower.context import THREAD, Context, compute_type, converted
+from tilec.passes.lower.reductions import push_partials
 from tilec.passes.lower.scans import scanned_digit, step_of, steps_axis
 
 

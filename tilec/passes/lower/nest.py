@@ -8,9 +8,8 @@ from functools import partial
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir import window_ops as w
-from tilec.ir.dtypes import BOOL, I32
+from tilec.ir.dtypes import BOOL
 from tilec.ir.facts import Facts
-from tilec.ir.symbolic import Sym, Var
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.axes import Axes
 from tilec.passes.grid_order import reread_first, rows_of_a_group, stored_along
@@ -35,6 +34,7 @@ from tilec.passes.lower.loops import Structure
 from tilec.passes.lower.merging import merges
 from tilec.passes.lower.names import Names, Spelling
 from tilec.passes.lower.near import hold_near
+from tilec.passes.lower.pinned import hold_pinned
 from tilec.passes.lower.products import lower_dot, products_of, stage_now, staged_loads
 from tilec.passes.lower.questions import (
     before_rounding,
@@ -45,7 +45,7 @@ from tilec.passes.lower.questions import (
     reject_hazards,
 )
 from tilec.passes.lower.rarely import announce, subtract_rarely
-from tilec.passes.lower.reductions import THREAD, lower_combine, lower_reduce
+from tilec.passes.lower.reductions import lower_combine, lower_reduce
 from tilec.passes.lower.roles import with_roles
 from tilec.passes.lower.scans import lower_scan
 from tilec.passes.lower.seldom import announce_joint
@@ -245,10 +245,12 @@ class _Statements:
                 self.structure.branch(op)
             case t.Atomic():
                 coords = self._access_axes(op)
-                lower_atomic(context, op, coords, self._one_thread(context.ordered(coords)))
+                lower_atomic(
+                    context, op, coords, self.context.one_thread_of(context.ordered(coords))
+                )
             case t.Print():
                 parts = tuple(p if isinstance(p, str) else context.scalar(p) for p in op.parts)
-                context.out.append(k.PrintOp(parts, self._one_thread(()), span=op.span))
+                context.out.append(k.PrintOp(parts, self.context.one_thread_of(()), span=op.span))
             case t.Assert():
                 context.out.append(
                     k.AssertOp(context.scalar(op.condition), op.message, span=op.span)
@@ -359,8 +361,9 @@ class _Statements:
         if isinstance(op, t.Elementwise) and is_rare(op):
             subtract_rarely(context, op, coords, name)
             return
-        if hold_masked(context, op, coords, name) or hold_near(context, op, coords, name):
-            return
+        for hold in (hold_masked, hold_near, hold_pinned):
+            if hold(context, op, coords, name):
+                return
         hold_in(context, value, value, coords, name)
 
     # ---- stores
@@ -424,7 +427,7 @@ class _Statements:
             guards = address.guards
             if source.type.rank:
                 guards.add(body.presence(source, own))
-            guards.vector += self._one_thread(axes)
+            guards.vector += self.context.one_thread_of(axes)
             dtype = context.program.tensor(op.access.tensor).dtype
             if fast is not None and vector_access(address, fast):
                 vector = k.Fragment(
@@ -457,17 +460,3 @@ class _Statements:
             body.finish(lifted, inside, after, group[0].span)
         else:
             context.out += [*body.prelude, *body.loads, *body.elements, *inside]
-
-    def _one_thread(self, axes: tuple[k.LoopAxis, ...]) -> tuple[k.Expr, ...]:
-        """Guards that leave one of the threads that hold the same element."""
-        context = self.context
-        covered = {(d.divisor, d.radix) for a in axes for d in a.layout.thread_digits}
-        guards: list[k.Expr] = []
-        for axis, digit in context.thread_digits():
-            if (digit.divisor, digit.radix) in covered:
-                continue
-            number = Sym.of(Var(axis.lane, "local"))
-            if not axis.layout.is_blocked:
-                number = THREAD // digit.divisor % digit.radix
-            guards.append(k.Apply("eq", (k.Index(number, I32), k.Literal_(0, I32)), BOOL))
-        return tuple(guards)

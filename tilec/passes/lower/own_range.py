@@ -26,6 +26,7 @@ from tilec.passes.channels import Channel
 from tilec.passes.interior import Floor
 from tilec.passes.lower import operand_edges
 from tilec.passes.lower.products import products_of
+from tilec.passes.lower.turns import turn_of
 from tilec.passes.products import Staged
 from tilec.passes.uses import all_ops
 
@@ -71,7 +72,7 @@ def find_own_range(roles: Roles, loop: t.For, name: str, trips: k.Expr) -> OwnRa
         return None
     if (
         not dots
-        or not roles.turn(dots[0])[0]
+        or not turn_of(roles, dots[0]).takes
         or any(operand_edges.meets(roles, dot) for dot in dots)
     ):
         return None

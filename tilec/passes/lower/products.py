@@ -174,8 +174,10 @@ def _copy_elements(
     operand: Staged,
     axes: tuple[k.LoopAxis, k.LoopAxis],
     tile: k.TileAddress,
+    writers: tuple[k.Expr, ...] = (),
 ) -> None:
-    """An operand evaluated, 0 where absent, to its place: in vectors where they are neighbours there too, else by elements."""
+    """An operand evaluated, 0 where absent, to its place: in vectors where they are neighbours there too, else by elements. `writers`: which
+    of the threads that have an element store it."""
     row, col = axes
     source = operand.source
     rep = source.type.dtype
@@ -192,7 +194,7 @@ def _copy_elements(
         value = k.Apply("where", parts, value.rep)
     inside = _inside(context, row, tile.buffer, operand.turned)
     inside += _inside(context, col, tile.buffer, not operand.turned)
-    around = Guards(vector=inside)
+    around = Guards(vector=[*inside, *writers])
     if col.vectorised and not operand.turned and rep.is_float:
         vector = k.Fragment(body.local_name(f"{tile.buffer}_part"), value.rep, (col,), local=True)
         body.loads.append(k.Declare(vector, None))
@@ -223,15 +225,42 @@ def stage_now(
         context.out += [k.Commit(), k.WaitGroup(0)]
     else:
         coords = _own_axes(context, operand)
+        writers: tuple[k.Expr, ...] = ()
         if coords is None:
             axes = tile_axes(context, operand, plan)
             body = Body(context, axes, inline_only=True)
         else:
             axes = coords
             body = Body(context, context.ordered(axes))
-        _copy_elements(context, body, operand, axes, tile)
+            writers = context.one_thread_of(axes)
+            _fill_padding(context, operand, plan, axes, tile, span)
+        _copy_elements(context, body, operand, axes, tile, writers)
     context.out.append(k.CtaSync(f"{tile.buffer} is written before it is read"))
     return tile
+
+
+def _fill_padding(
+    context: Context,
+    operand: Staged,
+    plan: ProductPlan,
+    own: tuple[k.LoopAxis, k.LoopAxis],
+    tile: k.TileAddress,
+    span: Span,
+) -> None:
+    """Zeros in the whole of a tile whose padding no thread has: a product consumes it."""
+    padded = [_padded(context, operand, plan, n) for n in (0, 1)]
+    if all(a.layout.capacity >= n for a, n in zip(own, padded, strict=True)):
+        return
+    row, col = tile_axes(context, operand, plan)
+    rep = operand.source.type.dtype
+    body = Body(context, (row, col), inline_only=True)
+    inside = _inside(context, row, tile.buffer, operand.turned)
+    inside += _inside(context, col, tile.buffer, not operand.turned)
+    place = (col, row) if operand.turned else (row, col)
+    zero = k.Literal_(0.0 if rep.is_float else 0, compute_type(rep))
+    store = k.StoreTile(tile, rep, *place, value=converted(zero, rep))
+    body.finish(Guards(vector=inside), [store], [], span)
+    context.out.append(k.CtaSync(f"the padding of {tile.buffer} is written"))
 
 
 def _own_axes(context: Context, operand: Staged) -> tuple[k.LoopAxis, k.LoopAxis] | None:

@@ -12,13 +12,11 @@ from tilec.ir.layouts import Digit, blocked
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.lower.access import Guards, coordinate
 from tilec.passes.lower.body import Body
-from tilec.passes.lower.context import Context, computable, compute_type
+from tilec.passes.lower.context import THREAD, Context, computable, compute_type
 from tilec.passes.lower.merging import Merge
 from tilec.passes.lower.rarely import vote
 from tilec.passes.lower.seldom import packs_too
 from tilec.source.text import Span
-
-THREAD = Sym.of(Var("thread", "local"))
 
 
 def lower_reduce(context: Context, op: t.Reduce) -> None:

@@ -17,8 +17,8 @@ from tilec.ir.layouts import Digit, blocked
 from tilec.ir.symbolic import Sym, Var
 from tilec.passes.lower.access import Guards
 from tilec.passes.lower.body import Body, conjunction, hold_in
-from tilec.passes.lower.context import Context, compute_type, converted
-from tilec.passes.lower.reductions import THREAD, each_register, push_partials
+from tilec.passes.lower.context import THREAD, Context, compute_type, converted
+from tilec.passes.lower.reductions import each_register, push_partials
 from tilec.source.diagnostics import fail
 
 
