@@ -178,3 +178,20 @@ def test_numbers_that_every_trip_needs_beside_a_tile_that_is_brought(kind: str) 
         numbers = {"H": 2, "S": rows, "N": keys, "rise": 0.01, "scale": 0.125}
         ran = found.run(numbers, tabled("some", kind))
         assert ran.launched[-1] == low.name
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [("all", "all"), ("some", "every other"), ("none", "both ends"), ("every other", "none")],
+)
+def test_two_loops_in_turn_with_a_filter_each(first: str, then: str) -> None:
+    """The producer's number of a trip of the second loop has another C name than the consumers'."""
+    found = program(FILTERS, "in_turn")
+    fills = tabled("first", first), tabled("then", then)
+
+    def change(arrays: Arrays) -> None:
+        for fill in fills:
+            fill(arrays)
+
+    ran = found.run({"S": 17, "N": 72}, change)
+    assert set(ran.launched) & found.asynchronous

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilec.ir import kernel_ir as k
 from tilec.ir.dtypes import F32, I32
-from tilec.ir.kernel_walking import follows, inside, mentions
+from tilec.ir.kernel_walking import follows, inside, mentions, substituted
 from tilec.ir.layouts import blocked
 from tilec.ir.symbolic import Sym, Var
 
@@ -24,3 +24,13 @@ def test_a_size_follows_an_axis_that_it_names() -> None:
     along = k.Index(Sym.of(Var(AXIS.coordinate, "local")) // 2 + 1, I32)
     other = k.Index(Sym.of(Var("other", "local")) + Sym.of(Var(AXIS.coordinate, "dim")), I32)
     assert follows(k.Let("x", I32, along), AXIS) and not follows((other, AXIS), AXIS)
+
+
+def test_a_variable_is_another_one_wherever_it_stands() -> None:
+    trip, other = Var("j", "trip", 3), Var("j_2", "trip", -1)
+
+    def loop(var: Var) -> tuple[k.Op, ...]:
+        let = k.Let("x", I32, k.Index(Sym.of(var) // 2 + Sym.of(Var("j", "trip", 4)), I32))
+        return (k.Loop("j_2", k.Literal_(4, I32), (let,)),)
+
+    assert substituted(loop(trip), {trip: Sym.of(other)}) == loop(other)

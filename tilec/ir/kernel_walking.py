@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from tilec.ir.dtypes import DType
@@ -39,6 +39,21 @@ def inside(node: Any) -> Iterator[Any]:
         yield node
         for name in reversed(part_names(node)):
             pending.append(getattr(node, name))
+
+
+def substituted(node: Any, known: Mapping[Var, Sym]) -> Any:
+    """A node with other integers for variables, everywhere in it."""
+    if isinstance(node, tuple):
+        return tuple(substituted(part, known) for part in node)
+    if isinstance(node, Sym):
+        return node.substitute(known.get)
+    changed = {}
+    for name in part_names(node):
+        old = getattr(node, name)
+        new = substituted(old, known)
+        if new != old:
+            changed[name] = new
+    return replace(node, **changed) if changed else node
 
 
 def mentions(node: object, local: str) -> bool:

@@ -2,10 +2,8 @@
 
     for j in range(S by BN):                                           in front:  for b, x, y in parallel(…):
         seen = doc[b, i][:, None] == doc[b, j][None, :]                               doc_blocks[b, x, y] = any(doc[b, x][:, None] == doc[b, y][None, :])
-        state = step(state, where(seen, s, -inf), v[b, h, j, :])   ->             for b, y in parallel(…):
-                                                                                      skipped[b, y] = not all(doc_blocks[b, :, y])
-                                                                                  for b, h, y in parallel(…):
-                                                                                      v_wild[b, h, y] = skipped[b, y] and sum(v[b, h, y, :] * 0) != 0
+        state = step(state, where(seen, s, -inf), v[b, h, j, :])   ->             for b, h, y in parallel(…):
+                                                                                      v_wild[b, h, y] = sum(v[b, h, y, :] * 0) != 0
                                                                    for j in range(S by BN):
                                                                        if doc_blocks[b, i, j] or v_wild[b, h, j]:
                                                                            …
@@ -25,10 +23,10 @@ from math import prod
 from typing import Any
 
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL, F32, F64, I32
+from tilec.ir.dtypes import BOOL, F32, F64
 from tilec.ir.facts import Facts
 from tilec.ir.filters import filter_of
-from tilec.ir.symbolic import Sym, Var, ceildiv
+from tilec.ir.symbolic import Sym, Var
 from tilec.ir.walking import variable_of
 from tilec.lazy_dataclass import dataclass
 from tilec.passes import eliminate_dead
@@ -50,8 +48,6 @@ MADE = (
     t.Load, t.Elementwise, t.Cast, t.Bitcast, t.Rearrange, t.Reduce, t.Constant, t.FromSym, t.Scalar, t.Iota, t.Full, t.Fill,
 )  # fmt: skip
 """What an entry of a table may be made of."""
-TOGETHER = 128
-"""Entries of a table that a block of values looks at together."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +60,6 @@ class BlockTable(ComputedCopy):
     scanned: int = 0
     operations: int = 0
     read_bits: int = 0
-    is_mask: bool = False
-    """whether a bool says that a mask has an element in the block"""
 
     @property
     def reads_tiles(self) -> bool:
@@ -152,16 +146,11 @@ class _Making:
             raise NotIdle(why)
         if not made:
             return loop
-        trials = [self._table(loop, value, True) for value in finite.values()]
-        alone = made[0] if len(made) == 1 else None
-        # a block of values may be that of one block of the mask, or of one for all rows
-        own = [alone is not None and set(alone.entry) <= set(x.entry) for x in trials]
-        skipped = self._skipped(alone) if alone is not None and not all(own) else None
         wild: list[BlockTable] = []
-        for value, is_own in zip(finite.values(), own, strict=True):
-            wild.append(self._table(loop, value, True, alone if is_own else skipped))
+        for value in finite.values():
+            wild.append(self._table(loop, value, True))
             self.names.add(wild[-1].temp)
-        self.tables += [*made, *([skipped] if skipped is not None else []), *wild]
+        self.tables += [*made, *wild]
         return self._branch(loop, made, wild)
 
     def _branch(self, loop: t.For, seen: Sequence[BlockTable], wild: Sequence[BlockTable]) -> t.For:
@@ -205,14 +194,12 @@ class _Making:
 
     # ---- tables
 
-    def _chain(self, value: t.Value, last: t.Op | None = None) -> list[t.Op] | None:
-        """The ops that a value is made by, in order; None where it is no function of indices, arguments and tensors that the nest does not write.
-        `last`: the one that defines it, of a value that the nest does not have."""
+    def _chain(self, value: t.Value) -> list[t.Op] | None:
+        """The ops that a value is made by, in order; None where it is no function of indices, arguments and tensors that the nest does not write."""
         found: dict[int, t.Op] = {}
         waiting = [value.id]
         while waiting:
-            number = waiting.pop()
-            op = last if number == value.id and last else self.definitions.defining.get(number)
+            op = self.definitions.defining.get(waiting.pop())
             if not isinstance(op, MADE) or any(is_gathered(v) for v in op.outs):
                 return None
             if isinstance(op, t.Load) and op.access.tensor in self.written:
@@ -221,13 +208,11 @@ class _Making:
                 found[id(op)] = op
                 waiting += [v.id for v in operands(op)]
                 waiting += [v.key for v in variables(op) if v.kind == "value"]
-        return sorted(found.values(), key=lambda op: self.order.get(id(op), len(self.order)))
+        return sorted(found.values(), key=lambda op: self.order[id(op)])
 
-    def _table(
-        self, loop: t.For, value: t.Value, finite: bool, skipped: BlockTable | None = None
-    ) -> BlockTable:
-        """The table of blocks in which a mask has an element, or with `finite` a value has one that is not finite, of those that some instance has
-        `skipped`. Raises NotIdle where blocks are not those of trips and instances."""
+    def _table(self, loop: t.For, value: t.Value, finite: bool) -> BlockTable:
+        """The table of blocks in which a mask has an element, or with `finite` a value has one that is not finite. Raises NotIdle where blocks are
+        not those of trips and instances."""
         chain = self._chain(value)
         if chain is None:
             raise NotIdle("what is multiplied by zeros is computed from more than tensors")
@@ -272,18 +257,13 @@ class _Making:
         if len(self.program.nests) > 1:
             numbers.append(str(value.id))  # another nest may have a table of that name
         temp = self._named("_".join((tensor, "wild" if finite else "blocks", *numbers)))
-        if not finite:
-            ops += self._beyond(loop, most, news, cloner, ops[-1].out)
-        elif skipped is not None:
-            ops = self._where_skipped(skipped, entry, replaced, ops)
         scanned = sum(_elements(x.arg) for x in all_ops(t.Block(tuple(ops))) if isinstance(x, t.Reduce))  # fmt: skip
         terms = tuple(t.AtScalar(Sym.of(axis.index)) for axis in grid)
         ops.append(t.Store(t.Access(temp, terms), ops[-1].out, span=value.span))
-        places = [t.Tensor(x.temp, BOOL, x.dims, "temp") for x in (skipped,) if x is not None]
-        places.append(t.Tensor(temp, BOOL, tuple(dims), "temp"))
+        place = t.Tensor(temp, BOOL, tuple(dims), "temp")
         program = replace(
             self.program,
-            tensors=(*self.program.tensors, *places),
+            tensors=(*self.program.tensors, place),
             nests=(t.Nest(tuple(grid), eliminate_dead.run(t.Block(tuple(ops))), value.span),),
         )
         whole = [op for op in chain if _elements(op.out) == _elements(value)]
@@ -291,7 +271,6 @@ class _Making:
         return BlockTable(
             tensor, temp, BOOL, tuple(dims), program,
             entry=tuple(entry),
-            is_mask=not finite,
             scanned=max(1, scanned),
             operations=1 if finite else 1 + sum(isinstance(op, t.Elementwise) for op in whole),
             read_bits=sum(tile.type.dtype.bits for tile in tiles),
@@ -361,92 +340,6 @@ class _Making:
     def _made(self, ops: list[t.Op], kind: type[t.Op], type_: t.TileType, **parts: Any) -> t.Value:
         ops.append(kind(outs=(self._fresh(type_),), **parts))
         return ops[-1].out
-
-    def _beyond(
-        self, loop: t.For, most: Sym, news: Mapping[Var, Sym], cloner: Cloner, answer: t.Value
-    ) -> list[t.Op]:
-        """Ops by which the blocks of trips that an instance does not make count as if they had an element, so that no values are looked at for
-        them; none where all instances make all trips, or a table is of several instances with different ones."""
-        if loop.trips == most or loop.index not in news:
-            return []
-        counted = t.FromSym(loop.trips, outs=(self._fresh(t.TileType(I32)),))
-        chain = self._chain(counted.out, counted)
-        moving = {v for op in chain or () for v in variables(op) if v.kind == "trip"}
-        if chain is None or not moving <= set(news):
-            return []
-        ops = [cloner.op(op) for op in chain if any(v.id not in cloner.values for v in op.outs)]
-        end = ops[-1].out
-        trip = t.FromSym(news[loop.index], outs=(self._fresh(t.TileType(I32)),))
-        late = t.Elementwise("ge", (trip.out, end), outs=(self._bool(),))
-        return [*ops, trip, late, t.Elementwise("or", (answer, late.out), outs=(self._bool(),))]
-
-    def _skipped(self, mask: BlockTable) -> BlockTable | None:
-        """The table of trips that some instance skips, of the indices that say which values a trip has: all but one of the mask's. None where that
-        is all, or there is nothing else."""
-        rows = [axis.index for axis in self.nest.grid if axis.step is not None]
-        others = [at for at, place in enumerate(mask.entry) if place in map(Sym.of, rows)]
-        if len(others) != 1 or len(mask.entry) == 1:
-            return None
-        (at,) = others
-        (nest,) = mask.program.nests
-        news = [Var(axis.name, "trip", self.numbers.next + n) for n, axis in enumerate(nest.grid)]
-        self.numbers.next += len(news)
-        part, count = Sym.of(news[at]), mask.dims[at]
-        terms: list[t.IndexTerm] = [t.AtScalar(Sym.of(var)) for var in news]
-        del news[at]
-        start = part * TOGETHER
-        terms[at] = t.AtSpan(start, Sym.of(TOGETHER), None, count)
-        axis = t.Axis(Sym.of(TOGETHER), TOGETHER, (t.Below(count - start),))
-        load = t.Load(t.Access(mask.temp, tuple(terms)), outs=(self._fresh(t.TileType(BOOL, (axis,))),))  # fmt: skip
-        alike = t.Reduce("all", load.out, (0,), outs=(self._bool(),))
-        before = t.Constant(True, outs=(self._bool(),))
-        entry, result = self._bool(), self._bool()
-        both = t.Elementwise("and", (entry, alike.out), outs=(self._bool(),))
-        carried = (t.Carried(before.out, entry, both.out, result),)
-        (var,) = part.variables
-        walk = t.For(
-            "part", var, ceildiv(count, TOGETHER), carried, t.Block((load, alike, both)), outs=(result,),
-        )  # fmt: skip
-        skips = t.Elementwise("not", (result,), outs=(self._bool(),))
-        temp = self._named(f"{mask.temp}_skipped")
-        grid = tuple(
-            replace(axis, index=new)
-            for axis, new in zip((*nest.grid[:at], *nest.grid[at + 1 :]), news, strict=True)
-        )
-        store = t.Store(t.Access(temp, tuple(t.AtScalar(Sym.of(v)) for v in news)), skips.out)
-        ops = (before, walk, skips, store)
-        dims = (*mask.dims[:at], *mask.dims[at + 1 :])
-        places = (t.Tensor(mask.temp, BOOL, mask.dims, "temp"), t.Tensor(temp, BOOL, dims, "temp"))
-        program = replace(
-            self.program,
-            tensors=(*self.program.tensors, *places),
-            nests=(t.Nest(grid, t.Block(ops), nest.span),),
-        )
-        return BlockTable(
-            mask.tensor, temp, BOOL, dims, program,
-            entry=(*mask.entry[:at], *mask.entry[at + 1 :]), scanned=1, operations=1,
-        )  # fmt: skip
-
-    def _where_skipped(
-        self,
-        table: BlockTable,
-        entry: Sequence[Sym],
-        news: Mapping[Sym, Sym],
-        ops: list[t.Op],
-    ) -> list[t.Op]:
-        """The ops of an answer about values, in a branch for blocks of trips that some instance skips: where no mask empties any, no value is
-        looked at. As they are where a block of values is of several such."""
-        if not set(table.entry) <= set(entry):
-            return ops
-        terms = tuple(t.AtScalar(news[place]) for place in table.entry)
-        load = t.Load(t.Access(table.temp, terms), outs=(self._bool(),))
-        asked: list[t.Op] = [load]
-        if table.is_mask:
-            asked.append(t.Elementwise("not", (load.out,), outs=(self._bool(),)))
-        fine = t.Constant(False, outs=(self._bool(),))
-        merge = t.Merge(ops[-1].out, fine.out, self._bool())
-        branch = t.If(asked[-1].out, t.Block(tuple(ops)), t.Block(), (merge,), outs=(merge.result,))
-        return [*asked, fine, branch]
 
     def _named(self, temp: str) -> str:
         while temp in self.names:

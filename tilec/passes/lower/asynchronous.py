@@ -15,7 +15,7 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, F32, I32, TF32, U32
 from tilec.ir.launch import TensorMapArgument
-from tilec.ir.symbolic import Sym
+from tilec.ir.symbolic import Sym, Var
 from tilec.passes.asynchronous import Asynchronous
 from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel, Site
@@ -66,6 +66,8 @@ class Roles:
         self.maps: dict[tuple[object, ...], TensorMapArgument] = {}
         self.policies: dict[str, a.CachePolicy] = {}
         """by name of the tensor"""
+        self.trip_names: dict[Var, str] = {}
+        """the producer's C names of trips"""
         self.own: OwnRange | None = None
         """of the loop in which a warpgroup runs no more trips than it needs"""
         self.rotated = False
@@ -182,14 +184,14 @@ class Roles:
         return k.Loop(name, trips, body, span=op.span)
 
     def _loop_name(self, op: t.For) -> str:
-        """The trip's C name; the consumers take it again."""
+        """The trip's C name; that which the consumers take may be another one."""
         from tilec.passes.lower.questions import is_span_loop
 
         context = self.context
         name = context.names.unique(
             f"{op.name}_tile" if op.name and is_span_loop(op) else op.name or "trip"
         )
-        context.var_names[op.index] = name
+        self.trip_names[op.index] = name
         return name
 
     def _fill(self, channel: Channel, site: Site) -> None:

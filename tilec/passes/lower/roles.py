@@ -7,6 +7,8 @@ from dataclasses import replace
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir.dtypes import I32
+from tilec.ir.kernel_walking import substituted
+from tilec.ir.symbolic import Sym, Var
 from tilec.passes.lower.asynchronous import Roles
 
 PRODUCERS = 128
@@ -22,7 +24,7 @@ def with_roles(
         form.threads,
         form.registers[0],
         form.registers[1],
-        _rotated(producer, roles),
+        _rotated(_with_own_trips(producer, roles), roles),
         _rotated(roles.consumer(kernel.body), roles),
         first,
     )
@@ -57,6 +59,18 @@ def with_roles(
         ),
         body=(both,),
     )
+
+
+def _with_own_trips(producer: tuple[k.Op, ...], roles: Roles) -> tuple[k.Op, ...]:
+    """The producer's ops, in which the trips that consumers have other C names for have the producer's."""
+    consumers = roles.context.var_names
+    own = {
+        var: Sym.of(Var(name, "trip", -1))
+        for var, name in roles.trip_names.items()
+        if consumers.get(var) != name
+    }
+    ops: tuple[k.Op, ...] = substituted(producer, own) if own else producer
+    return ops
 
 
 def _rotated(ops: tuple[k.Op, ...], roles: Roles) -> tuple[k.Op, ...]:
