@@ -66,6 +66,7 @@ doubled_mapped(const __grid_constant__ CUtensorMap x_map, f16_t* __restrict__ y,
         store_element(place, convert<f16_t>(2 * convert<float>(element)));
       }
     }
+    fence_async();
     __syncthreads();
   }
 }

@@ -1300,7 +1300,8 @@ template <>
 }
 //@ end
 
-//@ primitive unfinite_outside needs PanelTile Vector load_vector unfinite_bits any_lane lane_id fence_async
+//@ primitive unfinite_outside needs PanelTile Vector load_vector unfinite_bits any_lane lane_id
+//@ needs fence_async
 //@ includes <cstdint> <cstring>
 /// Whether a tile's rows that are not in [begin, end) have an infinity or a NaN. Each warp asks for
 /// itself, all with the same answer.

@@ -216,7 +216,6 @@ void async_fence() {
   Fiber& fiber = me();
   block_of(self).plain = false;
   fiber.fences.push_back(++fiber.clock);
-  fiber.settled.push_back(fiber.clock);
   fence_barriers(false);
 }
 

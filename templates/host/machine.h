@@ -43,7 +43,7 @@ struct Fiber : Thread {
   std::vector<Copy> open;               // issued, not committed
   std::deque<std::vector<Copy>> groups; // committed, oldest first
   std::vector<uint32_t> fences;         // the clocks that its proxy fences began
-  std::vector<uint32_t> settled;        // the clocks by which what it had loaded was in registers
+  uint32_t taken_by_product;            // the clock of its last product of registers
   PhaseBarrier* phase_barrier;          // that it waits at, for the end of phase `wanted`
   int64_t wanted;
   int64_t arrival;  // meetings of its cluster when it arrived for the next, -1: it has not

@@ -156,24 +156,18 @@ void check_readings(Block& block, uint32_t at) {
   }
 }
 
-/// Whether one of `events` of an access' thread came behind it, as far as `clocks` know.
-bool followed(const Fiber& by, const std::vector<uint32_t>& events,
-              const std::vector<uint32_t>& clocks, uint64_t stamp) {
-  const auto event = std::upper_bound(events.begin(), events.end(), clock_of(stamp));
-  return event != events.end() && *event <= clocks[by.number];
-}
-
-/// Whether a thread's write passed one of its proxy fences.
+/// Whether a thread's access passed one of its proxy fences, as far as `clocks` know.
 bool fenced(const Block& block, const std::vector<uint32_t>& clocks, uint64_t stamp) {
   const Fiber& writer = fiber_at(block, thread_of(stamp));
-  return followed(writer, writer.fences, clocks, stamp);
+  const auto fence = std::upper_bound(writer.fences.begin(), writer.fences.end(), clock_of(stamp));
+  return fence != writer.fences.end() && *fence <= clocks[writer.number];
 }
 
 /// Whether what a thread read had come when it said that it had read it: behind a proxy fence, or
-/// a product that took it. Loads of shared memory may be overtaken by an arrival at a barrier.
+/// where a product of its warp took it. Loads of shared memory may be overtaken by an arrival.
 bool settled(const Block& block, const std::vector<uint32_t>& clocks, uint64_t stamp) {
-  const Fiber& reader = fiber_at(block, thread_of(stamp));
-  return followed(reader, reader.settled, clocks, stamp);
+  return fenced(block, clocks, stamp) ||
+         clock_of(stamp) < fiber_at(block, thread_of(stamp)).taken_by_product;
 }
 
 bool known(const Block& block, const std::vector<uint32_t>& clocks, uint64_t stamp) {

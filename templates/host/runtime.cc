@@ -99,7 +99,7 @@ void start_block(Block& block, int number, int slot) {
     fiber.open.clear();
     fiber.groups.clear();
     fiber.fences.clear();
-    fiber.settled.clear();
+    fiber.taken_by_product = 0;
     fiber.stores.clear();
     fiber.store_groups.clear();
     fiber.products = fiber.products_waited = 0;

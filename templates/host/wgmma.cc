@@ -361,7 +361,7 @@ void start(Warpgroup& group) {
       p.registers.insert(p.registers.end(), brought[t]->registers, brought[t]->registers + 4);
       // a product waits for the registers that it reads
       Fiber& fiber = block.fibers[first + t];
-      fiber.settled.push_back(++fiber.clock);
+      fiber.taken_by_product = ++fiber.clock;
     }
     ++block.fibers[first + t].products;
   }

@@ -48,6 +48,7 @@ barrier_wait(shared.full, 0);
 for (int n = thread; n < 512; n += 32) {{
   store_element(y + 512 * int(blockIdx.x) + n, float(*shared.tile.at(n / 32, n % 32)) + rank);
 }}
+fence_async();
 {release}
 if (rank == 0) {{
   {tail}

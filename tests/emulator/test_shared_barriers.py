@@ -118,7 +118,7 @@ def ring(
     wait_empty: str = "barrier_wait(shared.empty[s], n / kStages % 2 ^ 1);",
     wait_full: str = "barrier_wait(shared.full[s], n / kStages % 2);",
     before: str = "",
-    order: str = "__syncwarp();",
+    order: str = "fence_async();\n__syncwarp();",
 ) -> str:
     return kernel(
         "const __grid_constant__ CUtensorMap map, const float* x, float* y, int steps",
@@ -189,7 +189,8 @@ def test_a_ring(mode: Any, seed: int, steps: int) -> None:
         ({"wait_empty": "barrier_wait(shared.empty[s], n / kStages % 2);"}, {"E0935"}),
         ({"wait_full": "barrier_wait(shared.full[s], n / kStages % 2 ^ 1);"}, {"E0933", "E0935"}),
         ({"before": "if (thread % 32 == 0) barrier_arrive(shared.empty[s]);", "released": ""}, {"E0933"}),
-        ({"order": ""}, {"E0933"}),
+        ({"order": ""}, {"E0933", "E0941"}),
+        ({"order": "__syncwarp();"}, {"E0941"}),
     ],
 )  # fmt: skip
 def test_faults_of_a_ring(mode: Any, seed: int, change: Any, codes: set[str]) -> None:
