@@ -67,7 +67,8 @@ CODES: dict[str, CodeEntry] = {
     "E0941": CodeEntry(
         "proxy fence missing",
         "A thread wrote to shared memory that a bulk copy or a product of a warpgroup then used, without `fence_async` between its "
-        "write and the barrier. On a GPU the write may not be seen." + _FAULT,
+        "write and the barrier, or read what a bulk copy then overwrote. On a GPU the write may not be seen, or the read may come late."
+        + _FAULT,
     ),
     "E0942": CodeEntry(
         "tensor map or matrix descriptor that the hardware does not take",
