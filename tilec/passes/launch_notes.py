@@ -1,8 +1,8 @@
 """What a launch is for, in the words of a comment above it.
 
-gemm_kernel_even_192x160      BM = 192, BN = 160, BK = 64: rounds of CTAs that are more even
-gemm_kernel_copied            BM = 128, BN = 256, BK = 64: operands whose rows begin anywhere are copied first
-softmax_kernel_c256           rows of up to 256 elements
+k_kernel_even_192x160   BM = 192, BN = 160, BK = 64: rounds of CTAs that are more even
+k_kernel_copied         BM = 128, BN = 256, BK = 64: operands whose rows begin anywhere are copied first
+k_kernel_c256           rows of up to 256 elements
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tilec.ir.symbolic import Sym, Var
 from tilec.passes.lower.access import Guards
 from tilec.passes.lower.body import Body, Coords
 from tilec.passes.lower.context import Context
-from tilec.passes.uses import operands
+from tilec.passes.uses import all_ops, operands
 
 
 def hold_pinned(context: Context, op: t.Op, coords: Coords, name: str) -> bool:
@@ -65,8 +65,6 @@ def _read(context: Context, op: t.Op) -> dict[int, k.Fragment]:
 
 def _size(context: Context) -> Var | None:
     """A size that no loop of the nest depends on: the compiler cannot know that it is not negative."""
-    from tilec.passes.uses import all_ops
-
     loops = [op for op in all_ops(context.nest.body) if isinstance(op, t.For)]
     counted = {v for loop in loops for v in context.facts.numeric(loop.trips).variables}
     return next((d for d in context.program.dims if d not in counted), None)
