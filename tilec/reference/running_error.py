@@ -443,26 +443,22 @@ class BoundedArithmetic(Arithmetic):
         dtype = types[2]
         left, right, present = self.operands(a, b)
         left, right = left.astype(np.float64), right.astype(np.float64)
+        ea = None if a.error is None else _masked_error(a, left)
+        eb = None if b.error is None else _masked_error(b, right)
         if dtype.is_integer:
             exact = super().dot(a, b, types, accumulate, precision)
-            error = _error_of_product(a, b, left, right)
-            if accumulate is not None and accumulate.error is not None:
-                error = error + accumulate.error
+            error = _error_of_product(left, right, ea, eb)
+            if accumulate is not None:
+                error = error + _error(accumulate)
             error = np.broadcast_to(error, exact.data.shape)
             return Tile(exact.data, exact.present, _nonzero(error))
         depth = left.shape[-1]
         value = np.asarray(np.matmul(left, right))
         size = np.matmul(np.abs(left), np.abs(right))
-        ea = None if a.error is None else _masked_error(a, left)
-        eb = None if b.error is None else _masked_error(b, right)
         if precision == "tf32":
             ea = (0.0 if ea is None else ea) + np.abs(to_tf32(left) - left) * 2
             eb = (0.0 if eb is None else eb) + np.abs(to_tf32(right) - right) * 2
-        total: Array | float = 0.0
-        if ea is not None:
-            total = np.matmul(ea, np.abs(right))
-        if eb is not None:
-            total = total + np.matmul(np.abs(left) + (0.0 if ea is None else ea), eb)
+        total = _error_of_product(left, right, ea, eb)
         if accumulate is not None:
             value = value + accumulate.data
             size = size + np.abs(accumulate.data) + _error(accumulate)
@@ -483,14 +479,15 @@ class BoundedArithmetic(Arithmetic):
         return Tile(result.data, widen(present, value.shape), result.error)
 
 
-def _error_of_product(a: Tile, b: Tile, left: Array, right: Array) -> Array:
-    """What the errors of factors make of exact sums of their products."""
-    total: Array = np.zeros(())
-    ea = np.zeros(()) if a.error is None else _masked_error(a, left)
-    if a.error is not None:
+def _error_of_product(
+    left: Array, right: Array, ea: Array | None, eb: Array | None
+) -> Array | float:
+    """What the errors of factors, `ea` and `eb`, make of exact sums of their products."""
+    total: Array | float = 0.0
+    if ea is not None:
         total = np.matmul(ea, np.abs(right))
-    if b.error is not None:
-        total = total + np.matmul(np.abs(left) + ea, _masked_error(b, right))
+    if eb is not None:
+        total = total + np.matmul(np.abs(left) + (0.0 if ea is None else ea), eb)
     return total
 
 
