@@ -11,6 +11,7 @@ from tilec.emit.expressions import Renderer, reduction
 from tilec.emit.grid import drawn_loop, instance_loop, next_place, next_told, queue_loop
 from tilec.emit.types import DEVICE
 from tilec.ir import asynchronous as a
+from tilec.ir import covering_ops as c
 from tilec.ir import exchanges as e
 from tilec.ir import kernel_filters as f
 from tilec.ir import kernel_ir as k
@@ -371,10 +372,16 @@ class KernelWriter:
             (
                 isinstance(
                     part,
-                    k.LoadVector | w.LoadWindow | w.LoadShifted | k.Reload | k.WidenVector,
+                    c.PickVector
+                    | k.LoadVector
+                    | w.LoadWindow
+                    | w.LoadShifted
+                    | k.Reload
+                    | k.WidenVector,
                 )
                 and part.target.local
             )
+            or isinstance(part, c.LoadCovering)
             or (isinstance(part, k.Declare) and part.fragment.local)
             for part in op.body
         )

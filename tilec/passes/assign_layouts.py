@@ -23,9 +23,11 @@ from tilec.ir.launch import AllOf, LaunchCondition
 from tilec.ir.layouts import AxisLayout, blocked, streamed
 from tilec.ir.symbolic import Sym
 from tilec.passes.alignment import Alignment, alignment
-from tilec.passes.axes import Axes, AxisClass, access_rank, slots_of
+from tilec.passes.axes import Axes, AxisClass, access_rank, slots_of, term_axes
 from tilec.passes.axis_names import axis_names
+from tilec.passes.covering import Cover, covers_of, power_of_two_in
 from tilec.passes.crossing import crossing, vector_of
+from tilec.passes.fields import field_stride
 from tilec.passes.levels import (
     LONG_WALK,
     MANY_THREADS,
@@ -102,6 +104,7 @@ class Assignment:
         self.fast = self.slots[0][0] if self.slots else None
         self.names = axis_names(axes, program)
         self.wide = self._width(accesses)
+        self.covers: dict[int, Cover] = {}
         self.transport: Transport = "aligned"
         self.window = self._window()
         self.least_threads = 1 if self._in_step() else 32
@@ -112,8 +115,12 @@ class Assignment:
         """Aligned levels by size, then windows, then general ones; the last of all takes everything."""
         if self.wide == 1:
             return tuple(self._form("single", 1, [], [], set()))
-        conditions, divisors, accesses = self.alignment(self.wide)
+        covers = self._covers()
+        conditions, divisors, accesses = self.alignment(self.wide, covers=covers)
+        self.covers = {number: cover for number, cover in covers.items() if number in accesses}
+        accesses -= set(self.covers)
         result = self._form("aligned", self.wide, conditions, divisors, accesses)
+        self.covers = {}
         if not conditions:
             return tuple(result)
         if self.window is not None:
@@ -154,6 +161,7 @@ class Assignment:
                     beyond=before if stays else None,
                     filled=self._fills(level),
                     crossing=frozenset(map(id, self._crossing(level, batch))),
+                    covers=self.covers,
                     merged=self._merges(level, batch),
                 )
             )
@@ -176,10 +184,13 @@ class Assignment:
             return 1
         best_rank, width = -1, 1
         for op in accesses:
-            if not self._runs_along_fast(op):
-                continue
-            rank = access_rank(op.access)
             most = self._most_elements(op)
+            if not self._runs_along_fast(op):
+                fields = self._fields(op)
+                if fields is None:
+                    continue
+                most = max(2, most // power_of_two_in(fields))
+            rank = access_rank(op.access)
             if rank > best_rank:
                 best_rank, width = rank, most
             elif rank == best_rank:
@@ -212,22 +223,44 @@ class Assignment:
         last = classes[-1] if classes else None
         return last is not None and last in self.slots[0] and not access.pointwise
 
+    def _fields(self, op: t.Load | t.Store | t.Atomic) -> int | None:
+        """How many neighbours each coordinate along the fast slot has of which an access selects one."""
+        if isinstance(op, t.Atomic) or op.access.pointwise:
+            return None
+        classes = self.axes.of_access(op)
+        for n, along in enumerate(term_axes(op.access)):
+            if any(classes[a] in self.slots[0] for a in along):
+                return field_stride(self.program, op.access, n)
+        return None
+
+    def _covers(self) -> dict[int, Cover]:
+        """Accesses whose elements are picked out of covering vectors, if those are aligned."""
+        loaded = [op for op in self.accesses if isinstance(op, t.Load | t.Store)]
+        written = {op.access.tensor for op in self.ops if isinstance(op, t.Store | t.Atomic)}
+        pairs = [(op, self.axes.of_access(op)) for op in loaded]
+        return covers_of(self.program, pairs, self.slots[0], self.wide, written)
+
     def alignment(
-        self, width: int, wanted: Collection[int] | None = None, copied: Collection[str] = ()
+        self,
+        width: int,
+        wanted: Collection[int] | None = None,
+        copied: Collection[str] = (),
+        covers: Mapping[int, Cover] | None = None,
     ) -> Alignment:
         """What the launch must check so that vectors along the fast slot are aligned, of all accesses or of those with these ids;
-        `copied` as in `tilec.passes.alignment`."""
+        `copied` and `covers` as in `tilec.passes.alignment`."""
         moved = [
             (op, self._vector_elements(op, width))
             for op in self.accesses
-            if self._runs_along_fast(op) and (wanted is None or id(op) in wanted)
+            if (self._runs_along_fast(op) or (covers and id(op) in covers))
+            and (wanted is None or id(op) in wanted)
         ]
         moved += [
             (op, vector_of(last.capacity, op.out.type.dtype.bits))
             for op in self._crossing()
             if (last := self.axes.of_access(op)[1]) is not None and last.capacity is not None
         ]
-        return alignment(self.program, moved, copied)
+        return alignment(self.program, moved, copied, covers)
 
     def _crossing(self, level: Level | None = None, batch: int = 1) -> list[t.Load]:
         """Loads that pass through shared memory: whole tiles of a CTA's one instance."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any
 
+from tilec.ir import covering_ops as c
 from tilec.ir import exchanges as e
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
@@ -348,6 +349,23 @@ class _Walk:
                         f"{self._vector(inner.pointer, width, True, 'load')}, two shifted together"
                     )
                     self._access(inner.pointer, here, "load", transport, width, inner.guards, None)
+                case c.LoadCovering():
+                    transport = f"{inner.count} vectors of {inner.width * inner.rep.bits // 8} B"
+                    transport += ", elements picked from registers"
+                    width = inner.width
+                    self._access(inner.pointer, here, "load", transport, width, inner.guards, None)
+                case c.StoreWoven():
+                    size = inner.width * inner.rep.bits // 8
+                    transport = f"vectors of {size} B, {len(inner.sources)} fields woven"
+                    self._access(
+                        inner.pointer,
+                        here,
+                        "store",
+                        transport,
+                        inner.width,
+                        inner.guards,
+                        inner.count,
+                    )
                 case w.StoreWindow():
                     width = self._width(inner.source)
                     if inner.count is None:
