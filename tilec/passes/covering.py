@@ -46,6 +46,21 @@ def power_of_two_in(number: int) -> int:
     return number & -number
 
 
+def fields_along(
+    program: t.Program,
+    op: t.Load | t.Store | t.Atomic,
+    classes: Sequence[AxisClass | None],
+    fast: Collection[AxisClass],
+) -> int | None:
+    """How many neighbours each coordinate along the `fast` classes has of which an access selects one."""
+    if isinstance(op, t.Atomic) or op.access.pointwise:
+        return None
+    for n, along in enumerate(term_axes(op.access)):
+        if any(classes[a] in fast for a in along):
+            return field_stride(program, op.access, n)
+    return None
+
+
 def covers_of(
     program: t.Program,
     accesses: Sequence[tuple[t.Load | t.Store, Sequence[AxisClass | None]]],

@@ -61,6 +61,8 @@ class Variant:
     """loads (by id of the op) that pass through shared memory"""
     covers: Mapping[int, Cover] = field(default_factory=dict)
     """accesses (by id of the op) whose elements are picked out of vectors that cover them"""
+    private: frozenset[str] = frozenset()
+    """tensors that are combined into in shared memory first"""
     merged: bool = False
     """where a row's reductions follow from each other two of them share an exchange"""
     reasons: tuple[str, ...] = field(default=(), compare=False)

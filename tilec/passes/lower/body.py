@@ -14,7 +14,7 @@ from typing import Literal
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir import window_ops as w
-from tilec.ir.atomic_ops import AtomicElement, AtomicVector
+from tilec.ir.atomic_ops import AtomicElement, AtomicShared, AtomicVector
 from tilec.ir.covering_ops import LoadCovering, StoreWoven
 from tilec.ir.dtypes import BOOL, F32, I32, U32, DType
 from tilec.ir.kernel_walking import follows
@@ -509,6 +509,7 @@ def without(op: k.Op, guards: list[k.Expr]) -> k.Op:
             | StoreWoven()
             | k.StoreElement()
             | AtomicElement()
+            | AtomicShared()
             | AtomicVector()
             | k.CopyAsync()
         ):

@@ -35,6 +35,7 @@ from tilec.passes.lower.merging import merges
 from tilec.passes.lower.names import Names, Spelling
 from tilec.passes.lower.near import hold_near
 from tilec.passes.lower.pinned import hold_pinned
+from tilec.passes.lower.private import close_private, open_private
 from tilec.passes.lower.products import lower_dot, products_of, stage_now, staged_loads
 from tilec.passes.lower.questions import (
     before_rounding,
@@ -140,7 +141,9 @@ def lower_nest(
     roles = statements.roles
     producer = roles.producer(nest) if roles is not None else ()
     first = ahead(roles, nest) if roles is not None else ()
+    open_private(context)
     statements.block(nest.body)
+    close_private(context)
     kernel = finish(context, tuple(grid), name, body_name)
     return kernel if roles is None else with_roles(kernel, roles, producer, first)
 
