@@ -396,7 +396,7 @@ __device__ __forceinline__ Covering<T, N, kCount> load_covering_within(const T* 
 }
 //@ end
 
-//@ primitive pick_vector needs Covering
+//@ primitive pick_vector needs Vector Covering
 /// Elements kFirst, kFirst + kStride … of vectors that lie one behind the other.
 template <int N, int kFirst, int kStride, class T, int kEach, int kCount>
 __device__ __forceinline__ Vector<T, N> pick_vector(const Covering<T, kEach, kCount>& v) {
@@ -410,7 +410,7 @@ __device__ __forceinline__ Vector<T, N> pick_vector(const Covering<T, kEach, kCo
 }
 //@ end
 
-//@ primitive store_woven needs Covering store_aligned
+//@ primitive store_woven needs Vector Covering store_aligned
 /// Vectors of all fields of N coordinates to p, in vectors of kEach elements: the first elements of
 /// all of them, the second ones … The address is a multiple of such a vector's alignment.
 template <int kEach, class T, int N, class... Others>
@@ -428,7 +428,7 @@ __device__ __forceinline__ void store_woven(T* p, const Vector<T, N>& first,
 }
 //@ end
 
-//@ primitive store_woven_partial needs store_woven store_element
+//@ primitive store_woven_partial needs Vector store_woven store_element
 /// The same of the first `count` coordinates; a count of N or more means all.
 template <int kEach, class T, int N, class... Others>
 __device__ __forceinline__ void store_woven_partial(T* p, int count, const Vector<T, N>& first,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -470,6 +471,20 @@ class KernelWriter:
         return self._each(
             target, lambda: f"{self.vector(target)} = {self.vector(source)};", vectors=True
         )
+
+    def move_up(
+        self, target: k.Fragment, ring: k.Fragment, last: k.Fragment, axis: k.LoopAxis
+    ) -> str:
+        """Tiles along an axis of a ring: the first goes to `target`, the others move up, `last` comes behind them."""
+        one = self.vector(replace(ring, axes=target.axes)).removeprefix(ring.name)
+        step, behind = axis.step, f"{self.steps(axis)} - 1"
+        text = f"""{self.vector(target)} = {ring.name}[0]{one};
+#pragma unroll
+for (int {step} = 0; {step} < {behind}; ++{step}) {{
+{ring.name}[{step}]{one} = {ring.name}[{step} + 1]{one};
+}}
+{ring.name}[{behind}]{one} = {self.vector(last)};"""
+        return self._each(target, lambda: text, vectors=True)
 
     def _each(self, fragment: k.Fragment, text: Any, vectors: bool = False) -> str:
         lines: list[str] = []

@@ -13,7 +13,7 @@ from tilec.ir import exchanges as e
 from tilec.ir import kernel_filters as f
 from tilec.ir import kernel_ir as k
 from tilec.ir import window_ops as w
-from tilec.ir.atomic_ops import AtomicElement, AtomicVector
+from tilec.ir.atomic_ops import AtomicElement, AtomicShared, AtomicVector
 from tilec.ir.dtypes import I32
 from tilec.ir.kernel_operands import ProductStep
 from tilec.ir.kernel_walking import follows
@@ -301,7 +301,7 @@ class Counter:
             case k.StoreElement() | AtomicElement():
                 self._expression(op.value, work, place)
                 self._single(op, self.addresses.widths.get(op.pointer, 32), place)
-            case k.StoreShared() | e.StoreCluster() | e.SendCluster():
+            case AtomicShared() | k.StoreShared() | e.StoreCluster() | e.SendCluster():
                 self._expression(op.value, work, place)
             case k.StoreTile():
                 if op.value is not None:

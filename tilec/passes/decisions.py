@@ -15,8 +15,9 @@ from tilec.ir import exchanges as e
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir import window_ops as w
+from tilec.ir.ahead_ops import MoveUp
 from tilec.ir.asynchronous import Instances, PanelBuffer, Roles
-from tilec.ir.atomic_ops import AtomicElement, AtomicVector
+from tilec.ir.atomic_ops import AtomicElement, AtomicShared, AtomicVector
 from tilec.ir.kernel_operands import ProductStep
 from tilec.ir.kernel_printer import print_expr
 from tilec.ir.kernel_wmma import AddSums, WmmaProduct
@@ -271,6 +272,13 @@ class _Walk:
                 self.note(place, what="stage", how=how)
                 if op.value is not None:
                     self._reads(op.value, place)
+            case AtomicShared():
+                how = f"atomic {op.op} in shared memory, `{op.buffer}`, then one of each element"
+                self.note(place, what="private", how=how)
+                self._reads(op.value, place)
+            case MoveUp():
+                how = f"`{op.target.name}` loaded {op.axis.layout.steps} trips ahead"
+                self.note(place, what="ahead", how=how)
             case k.StoreElement() | AtomicElement():
                 name = "store" if isinstance(op, k.StoreElement) else f"atomic {op.op}"
                 self._access(op.pointer, place, name, "single elements", None, op.guards, None)
@@ -350,8 +358,8 @@ class _Walk:
                     )
                     self._access(inner.pointer, here, "load", transport, width, inner.guards, None)
                 case c.LoadCovering():
-                    transport = f"{inner.count} vectors of {inner.width * inner.rep.bits // 8} B"
-                    transport += ", elements picked from registers"
+                    size = inner.width * inner.rep.bits // 8
+                    transport = f"vectors of {size} B, {inner.count} for all that read them"
                     width = inner.width
                     self._access(inner.pointer, here, "load", transport, width, inner.guards, None)
                 case c.StoreWoven():
