@@ -31,7 +31,7 @@ from tilec.runtime.device import Gpu
 from tilec.runtime.energy import EnergyCounter, open_counter
 from tilec.runtime.gpu_run import DeviceCall, launched, moved_bytes, prepare_call
 from tilec.runtime.launching import choose_target
-from tilec.runtime.report import Comparison, Energy, Outcome, Timing
+from tilec.runtime.outcome import Comparison, Energy, Outcome, Timing
 from tilec.runtime.run_options import RunOptions
 from tilec.runtime.sizes import ragged_sizes
 from tilec.runtime.variant_sizes import (
