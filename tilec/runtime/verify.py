@@ -33,8 +33,8 @@ BLOCK = 1 << 16
 """Elements compared at a time. The allocator gives as much memory out again; what is larger comes as new pages from the system each
 time, which takes longer than comparing does."""
 
-MOST_THREADS = 16
-"""Of a comparison."""
+MOST_THREADS = 4
+"""Of a comparison: more wait for the interpreter's lock, between operations of some microseconds, longer than they compute."""
 
 MOST_PROCESSES = 16
 FOR_PROCESSES = 10**9
@@ -164,7 +164,7 @@ def interpreter_bounds(
 def check_ahead(case: Case) -> Case:
     """The case with its checks evaluated, where what they give is not too much to keep; whether they can be is said when they are needed."""
     elements = sum(prod(tensor_shape(t, case.sizes.environment)) for t in case.written)
-    if elements > MOST_CHECKED:
+    if elements > MOST_CHECKED or case.checked is not None:
         return case
     with suppress(TileError):
         return replace(case, checked=tuple(stated_blocks(case)))
