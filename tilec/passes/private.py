@@ -45,7 +45,7 @@ def private_tensors(
     for name, group in atomics.items():
         tensor = program.tensor(name)
         sizes = [dim.constant for dim in tensor.dims]
-        if name in others or tensor.strides is not None or tensor.dtype.bits != 32:
+        if name in others or tensor.strides is not None or tensor.dtype.bits < 32:
             continue
         if None in sizes or len({op.op for op in group}) > 1:
             continue
