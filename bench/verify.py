@@ -2,7 +2,7 @@
 
 usage: python bench/verify.py PART… [--out FILE] [--seconds N] [--jobs N] [--kernel NAME]… [--arch ARCH] [--dry]
 
-Parts: ragged, forms, examples, faults, limits, sanitizer, archs, bits, wmma. Each builds with --jobs processes before it uses the GPU, then has
+Parts: ragged, forms, repeat, random, extremes, examples, faults, limits, sanitizer, archs, bits, wmma. Each builds with --jobs processes before it uses the GPU, then has
 --seconds; what is not done by then counts as failed. --dry does everything but the launches: the interpreter stands in.
 Exit status: 0 all agree, 3 the machine lacks something, 4 something failed.
 """
@@ -27,6 +27,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 PARTS = {
     "ragged": ("ragged", "ragged_part"),
     "forms": ("ragged", "forms"),
+    "repeat": ("repeated", "repeat"),
+    "random": ("randomly", "random_programs"),
+    "extremes": ("extremes", "extremes"),
     "examples": ("examples", "examples"),
     "faults": ("faults", "faults"),
     "limits": ("limits", "limits"),
@@ -117,10 +120,22 @@ def main() -> int:
     return status
 
 
+def compact(value: Any, depth: int = 0) -> str:
+    """JSON with a line for each item of a list and each part of an object that has parts itself."""
+    pad, end = " " * (depth + 1), f"\n{' ' * depth}"
+    if isinstance(value, list) and value:
+        return "[\n" + ",\n".join(f"{pad}{json.dumps(v)}" for v in value) + f"{end}]"
+    if isinstance(value, dict) and any(isinstance(v, dict | list) for v in value.values()):
+        parts = [f"{pad}{json.dumps(n)}: {compact(v, depth + 1)}" for n, v in value.items()]
+        return "{\n" + ",\n".join(parts) + f"{end}}}"
+    return json.dumps(value)
+
+
 def _write(path: Path | None, data: dict[str, Any]) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        parts = {p["part"]: p for p in data["parts"]}
+        path.write_text(compact({**data, "parts": parts}) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
