@@ -26,7 +26,7 @@ PROGRAMS = {ASYNCHRONOUS: 150}
 FEWER = 60
 """For every other architecture."""
 
-LAUNCHES = 20
+LAUNCHES = 21
 
 
 def random_programs(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -> Evidence:
@@ -60,7 +60,7 @@ def random_programs(arch: str, jobs: int, seconds: float, dry: bool, only: list[
 
 def _jobs(ready: Ready, program: Program) -> list[Job]:
     found = []
-    for number, wanted in enumerate(program.sizes):
+    for number, wanted in enumerate([*program.sizes, _larger(program)]):
         try:
             sizes = bind_sizes(ready.kernel.plan, {}, wanted)
             check_call(ready.kernel.plan, sizes)
@@ -68,6 +68,16 @@ def _jobs(ready: Ready, program: Program) -> list[Job]:
             continue
         draw = _special if number == 2 else _drawn
         found.append(Job(ready.source, sizes, program.seed + number, draw=draw))
+    return found
+
+
+def _larger(program: Program) -> dict[str, int]:
+    """Several tiles in every dimension: rings that fill, CTAs of several instances. Multiples stay such."""
+    found = {}
+    for name in program.sizes[0]:
+        most = max(sizes[name] for sizes in program.sizes)
+        scalar = name[0] == "n"
+        found[name] = most if scalar else min(most, 40) * 6 if name[0] == "R" else 4 * most
     return found
 
 

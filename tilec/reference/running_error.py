@@ -484,12 +484,12 @@ class BoundedArithmetic(Arithmetic):
         return Tile(result.data, widen(present, value.shape), result.error)
 
 
-def _in_any_order(value: Array, size: Array, total: Array | float, dtype: DType) -> Array | float:
+def _in_any_order(value: Array, size: Array, total: Array | float, dtype: DType) -> Array:
     """The bound `total` of a sum whose terms' sizes add up to `size`: infinite where the order decides which partial sums leave the
     type, and so whether the result is the sum, an infinity of either sign, or NaN."""
     limit = greatest(dtype)
     if not size.size or np.max(size) <= limit:
-        return total
+        return np.asarray(total)
     mixed = np.isfinite(size) & (size > limit) & (np.abs(value) < size * (1 - 2.0**-30))
     return np.where(mixed, np.inf, total)
 
