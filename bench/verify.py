@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
+
+from records import of_commit, write_compact
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
@@ -62,14 +62,11 @@ def facts(options: argparse.Namespace, arch: str) -> dict[str, Any]:
     """What the results depend on."""
     from verification.cases import SEED
 
-    from tilec.jobs.running import commit
     from tilec.toolchain.driver import query_driver
 
     driver = query_driver()
     return {
-        "command": shlex.join(["python", "bench/verify.py", *sys.argv[1:]]),
-        "commit": commit(),
-        "gpu": driver.devices[0].name if driver.devices else "",
+        **of_commit(driver.devices[0].name if driver.devices else ""),
         "arch": arch,
         "driver": ".".join(map(str, driver.version)) if driver.version else "",
         "dry": options.dry,
@@ -120,22 +117,11 @@ def main() -> int:
     return status
 
 
-def compact(value: Any, depth: int = 0) -> str:
-    """JSON with a line for each item of a list and each part of an object that has parts itself."""
-    pad, end = " " * (depth + 1), f"\n{' ' * depth}"
-    if isinstance(value, list) and value:
-        return "[\n" + ",\n".join(f"{pad}{json.dumps(v)}" for v in value) + f"{end}]"
-    if isinstance(value, dict) and any(isinstance(v, dict | list) for v in value.values()):
-        parts = [f"{pad}{json.dumps(n)}: {compact(v, depth + 1)}" for n, v in value.items()]
-        return "{\n" + ",\n".join(parts) + f"{end}}}"
-    return json.dumps(value)
-
-
 def _write(path: Path | None, data: dict[str, Any]) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         parts = {p["part"]: p for p in data["parts"]}
-        path.write_text(compact({**data, "parts": parts}) + "\n", encoding="utf-8")
+        write_compact(path, {**data, "parts": parts})
 
 
 if __name__ == "__main__":

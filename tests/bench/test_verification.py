@@ -14,12 +14,12 @@ import pytest
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
+from records import compact  # noqa: E402
 from verification.cases import BEYOND, Job, _consistent, ragged  # noqa: E402
 from verification.evidence import Evidence  # noqa: E402
 from verification.extremes import DRAWS, large  # noqa: E402
 from verification.kernels import Source, sources  # noqa: E402
 from verification.repeated import repeated_sizes, unordered  # noqa: E402
-from verify import compact  # noqa: E402
 
 from tilec.compiler import compile_file  # noqa: E402
 from tilec.runtime.arguments import CallSizes  # noqa: E402

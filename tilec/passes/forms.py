@@ -1,0 +1,24 @@
+"""A form that a nest can take: the variant of its layouts, with the program and the nest that it is of."""
+
+from __future__ import annotations
+
+from tilec.ir import tile_ir as t
+from tilec.lazy_dataclass import dataclass
+from tilec.passes.axes import Axes
+from tilec.passes.placement import Placement
+from tilec.passes.variants import Variant
+
+
+@dataclass(frozen=True)
+class Form:
+    """A variant with the nest and the program that it is of."""
+
+    program: t.Program
+    nest: t.Nest
+    axes: Axes
+    placement: Placement
+    variant: Variant
+    schedule: tuple[str, ...] = ()
+    """what was done to the nest for it"""
+    all_trips: str = ""
+    """why trips are run that a mask from memory empties, where there is one"""
