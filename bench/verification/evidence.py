@@ -84,4 +84,6 @@ def _shown(case: dict[str, Any], fact: str) -> Any:
             f"{n}={v:g}" if isinstance(v, float) else f"{n}={v}" for n, v in value.items()
         )
         return f"{words} {case.get('special', '')}".strip()
+    if fact == "against":  # without the numbers of elements, of which there is a sum
+        return [w.split(":")[0].split(",")[0] for w in value]
     return float(value) if fact in SUMMED and isinstance(value, str) else value
