@@ -26,7 +26,7 @@ from tilec.emulator.text import PRELUDE, cluster_of, kernel_texts, product_text
 from tilec.ir import asynchronous as a
 from tilec.ir import tile_ir as tile
 from tilec.passes import copies
-from tilec.reference.inputs import make_inputs
+from tilec.reference.inputs import make_inputs, tensor_uses
 from tilec.runtime.arguments import CallSizes, bind_sizes, check_call
 from tilec.runtime.clauses import find_kernel
 from tilec.runtime.gpu_run import prepare_call
@@ -358,12 +358,18 @@ def inputs(program: tile.Program, sizes: CallSizes, seed: int, *, special: bool)
                 # documents, say: neighbours are alike
                 array.sort(axis=-1)
         return arrays
+    named = tensor_uses(program)
     for tensor in program.tensors:
         array = arrays.get(tensor.name)
-        if array is None or array.size == 0 or not tensor.dtype.is_float:
+        if array is None or array.size == 0 or tensor.dtype.kind == "bool":
             continue
+        ends: tuple[float, ...] = (np.inf, -np.inf, np.nan, -0.0)
+        if tensor.dtype.is_integer:
+            if tensor.name in named or tensor.dtype.bits < 8:
+                continue
+            ends = (tensor.dtype.minimum, tensor.dtype.maximum)
         flat = array.reshape(-1)
-        for value in (np.inf, -np.inf, np.nan, -0.0):
+        for value in ends:
             if generator.random() < 0.5:
                 flat[generator.integers(0, flat.size)] = value
     return arrays
