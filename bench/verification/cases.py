@@ -223,22 +223,25 @@ class Verifiers:
             self.pool = self._start()
         self.waiting[self.pool.submit(verified, job, outputs)] = (job, outputs)
 
-    def collect(self, evidence: Evidence, deadline: float) -> None:
-        """Wait until `deadline` and record. What is not verified by then is a failure that says so. Where a process was
+    def collect(self, evidence: Evidence, deadline: float, late: str = "") -> None:
+        """Wait until `deadline` and record. What is not verified by then is a failure that says so, or is counted as `late`. Where a process was
         killed, what it and the others had left is verified once more."""
-        again = self._collect(evidence, deadline, retry=True)
+        again = self._collect(evidence, deadline, late, retry=True)
         if again:
             evidence.notes.append(f"a verifying process was killed: {len(again)} cases once more")
             for job, outputs in again:
                 self.submit(job, outputs)
-            self._collect(evidence, deadline, retry=False)
+            self._collect(evidence, deadline, late, retry=False)
 
     def _collect(
-        self, evidence: Evidence, deadline: float, *, retry: bool
+        self, evidence: Evidence, deadline: float, late: str, *, retry: bool
     ) -> list[tuple[Job, Arrays | None]]:
         wait_for(self.waiting, timeout=max(0.0, deadline - time.monotonic()))
         again = []
         for future, (job, outputs) in list(self.waiting.items()):
+            if not future.done() and late:
+                evidence.add(job.source.kernel, late)
+                continue
             if not future.done():
                 evidence.record(job.source.kernel, False, f"{job.words}: not verified in time")
                 continue

@@ -14,8 +14,8 @@ from tilec.reference.inputs import make_inputs, tensor_uses
 from tilec.reference.numbers import Array
 from verification.cases import Arrays, Job, ragged
 from verification.evidence import Evidence
-from verification.kernels import BENCH, SAMPLES, Ready, build_all, sources
-from verification.repeated import run_repeated
+from verification.kernels import BENCH, SAMPLES, Ready, sources
+from verification.repeated import built, run_repeated
 
 LAUNCHES = 7
 SIZES = 2
@@ -29,8 +29,7 @@ def extremes(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -
     """Run the part for the samples and the kernels of `bench/`."""
     evidence = Evidence("extremes")
     paths = sorted([*SAMPLES.glob("*.tile"), *BENCH.glob("*.tile")])
-    ready, refused = build_all(sources(paths, only), arch, "cubin", jobs)
-    evidence.notes += [f"{s.kernel} is refused: {e.diagnostics[0].message}" for s, e in refused]
+    ready = built(evidence, sources(paths, only), arch, jobs, seconds)
     found = [_jobs(r) for r in ready]
     run_repeated(evidence, ready, found, arch, jobs, seconds, dry, LAUNCHES)
     return evidence

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from math import inf
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -64,9 +66,10 @@ def build_all(
     kind: BuildKind,
     jobs: int,
     broken: list[tuple[Source, TileError]] | None = None,
+    until: float = inf,
 ) -> tuple[list[Ready], list[tuple[Source, TileError]]]:
     """Those that compile, built as `kind` (cubin, ptx or shared); the others with the reason. What nvcc rejects is appended to `broken`, without
-    which it raises TileError."""
+    which it raises TileError; what is not begun `until` a time is left out."""
     compiled: list[tuple[Source, CompiledFile]] = []
     refused = []
     every = list(wanted)
@@ -78,11 +81,13 @@ def build_all(
                 refused.append((source, TileError(found)))
             else:
                 compiled.append((source, found))
-    built = _built([c.cu for _, c in compiled], arch, kind, jobs)
+    built = _built([c.cu for _, c in compiled], arch, kind, jobs, until)
     ready = []
     for (source, found), result in zip(compiled, built, strict=True):
         if isinstance(result, Built):
             ready.append(Ready(source, found, result))
+        elif result is None:
+            continue
         elif broken is None:
             raise result
         else:
@@ -109,16 +114,21 @@ def build_texts(texts: list[str], arch: str, kind: BuildKind, jobs: int) -> list
     for built in _built(texts, arch, kind, jobs):
         if isinstance(built, TileError):
             raise built
+        assert built is not None
         found.append(built)
     return found
 
 
-def _built(texts: list[str], arch: str, kind: BuildKind, jobs: int) -> list[Built | TileError]:
-    """Each text built, or why not."""
+def _built(
+    texts: list[str], arch: str, kind: BuildKind, jobs: int, until: float = inf
+) -> list[Built | TileError | None]:
+    """Each text built, or why not; None for one that was not begun `until` a time."""
     cache = default_cache()
     toolchain = find_toolchain(cache=cache)
 
-    def one(text: str) -> Built | TileError:
+    def one(text: str) -> Built | TileError | None:
+        if time.monotonic() > until:
+            return None
         try:
             return build(kind, text, (arch,), toolchain=toolchain, cache=cache)
         except TileError as error:

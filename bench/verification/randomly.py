@@ -16,8 +16,8 @@ from tilec.runtime.arguments import bind_sizes, check_call
 from tilec.source.diagnostics import TileError
 from verification.cases import Arrays, Job
 from verification.evidence import Evidence
-from verification.kernels import Ready, Source, build_all
-from verification.repeated import run_repeated
+from verification.kernels import Ready, Source
+from verification.repeated import built, run_repeated
 
 FIRST = 9_000_000
 """The first program's seed."""
@@ -40,19 +40,13 @@ def random_programs(arch: str, jobs: int, seconds: float, dry: bool, only: list[
         programs = {n: p.suited() for n, p in programs.items()}
     with tempfile.TemporaryDirectory() as folder:
         wanted: list[Source] = []
-        broken: list[tuple[Source, TileError]] = []
         for name, program in programs.items():
             path = Path(folder) / f"{name}.tile"
             text = program.text(name, program.seed % len(program.tiles))
             path.write_text(text, encoding="utf-8")
             wanted.append(Source(str(path), name))
         with tables_pay():
-            ready, refused = build_all(wanted, arch, "cubin", jobs, broken)
-        for source, error in broken:
-            evidence.record(source.kernel, False, f"not built: {error}")
-        codes = [e.diagnostics[0].code for _, e in refused]
-        for code in sorted(set(codes)):
-            evidence.notes.append(f"{codes.count(code)} of {len(wanted)} are refused: {code}")
+            ready = built(evidence, wanted, arch, jobs, seconds)
         found = [_jobs(r, programs[r.source.kernel]) for r in ready]
         run_repeated(evidence, ready, found, arch, jobs, seconds, dry, LAUNCHES)
     return evidence

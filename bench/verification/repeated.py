@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,14 +27,13 @@ from tilec.source.diagnostics import TileError
 from verification.cases import SEED, Arrays, Job, Verifiers, bound, example, inputs, ragged
 from verification.disturbance import KINDS, Disturbance, disturbing
 from verification.evidence import Evidence
-from verification.kernels import BENCH, SAMPLES, Ready, build_all, sources
+from verification.kernels import BENCH, SAMPLES, Ready, Source, build_all, sources
 
 LAUNCHES = 105
 """Of a kernel at one size: each kind of disturbance in turn."""
 
-TRIPS = (1, 2, 3, 5)
-MANY = 450
-"""Instances, about: more than three for each SM."""
+MANY = 300
+"""Instances, about: more than two for each SM."""
 
 MOST_ELEMENTS = 1 << 24
 """Of a tensor."""
@@ -41,23 +41,42 @@ MOST_ELEMENTS = 1 << 24
 OPERATIONS = 2 * 10**8
 """Of the interpreter for one size; above it samples of the instances are verified."""
 
-RAGGED = 3
-SHARE = 0.6
-"""Of the time, for launches; the rest is for verification."""
+RAGGED = 2
+BUILT, LAUNCHED = 0.5, 0.8
+"""Shares of the time after which nothing more is built and launched; the rest is for verification."""
 
 
 def repeat(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -> Evidence:
     """Run the part for the samples and the kernels of `bench/`."""
     evidence = Evidence("repeat")
     paths = sorted([*SAMPLES.glob("*.tile"), *BENCH.glob("*.tile")])
-    ready, refused = build_all(sources(paths, only), arch, "cubin", jobs)
-    evidence.notes += [f"{s.kernel} is refused: {e.diagnostics[0].message}" for s, e in refused]
+    ready = built(evidence, sources(paths, only), arch, jobs, seconds)
     found = [
-        [Job(r.source, sizes, operations=OPERATIONS, checked=False) for sizes in repeated_sizes(r)]
+        [Job(r.source, s, operations=OPERATIONS, checked=False) for s in repeated_sizes(r)]
         for r in ready
     ]
     run_repeated(evidence, ready, found, arch, jobs, seconds, dry)
     return evidence
+
+
+def built(
+    evidence: Evidence, wanted: list[Source], arch: str, jobs: int, seconds: float
+) -> list[Ready]:
+    """What can be built within its share of the time; what is refused by the compiler is noted, what nvcc rejects has failed."""
+    broken: list[tuple[Source, TileError]] = []
+    until = evidence.started + BUILT * seconds
+    ready, refused = build_all(wanted, arch, "cubin", jobs, broken, until)
+    for source, error in broken:
+        evidence.record(source.kernel, False, f"not built: {error}")
+    codes = [e.diagnostics[0].code for _, e in refused]
+    for code in sorted(set(codes)):
+        names = [s.kernel for s, e in refused if e.diagnostics[0].code == code]
+        evidence.notes.append(
+            f"{len(names)} of {len(wanted)} are refused, {code}: {', '.join(names)}"
+        )
+    if late := len(wanted) - len(ready) - len(broken) - len(refused):
+        evidence.notes.append(f"{late} of {len(wanted)} were not built in time")
+    return ready
 
 
 def unordered(kernel: CompiledKernel) -> bool:
@@ -73,19 +92,17 @@ def unordered(kernel: CompiledKernel) -> bool:
 
 
 def repeated_sizes(ready: Ready) -> list[CallSizes]:
-    """Few trips of loops in many instances, whole and ragged, and in one; then a few ragged sizes. Where a program asks about integer
-    arguments, every other call has zeros."""
+    """Few trips of loops in many instances, whole and ragged, and in one; then a few ragged sizes: those first that a deadline should not cut.
+    Where a program asks about integer arguments, every other call has zeros."""
     found: list[CallSizes] = []
     base = example(ready)
     program = ready.kernel.program
-    wanted: list[dict[str, int]] = []
-    for trips in TRIPS:
-        many = _with(program, base.dims, trips, MANY)
-        wanted.append(many if trips % 2 == 0 else _less(program, many, 8))
-        if trips in (1, 3):
-            wanted.append(_with(program, base.dims, trips, 1))
-    wanted.append(_less(program, _with(program, base.dims, 3, MANY), 1))
-    calls = [bound(ready, dims) for dims in map(_held(program), wanted) if dims is not None]
+    many = {trips: _with(program, base.dims, trips, MANY) for trips in (1, 2, 3)}
+    one = {trips: _with(program, base.dims, trips, 1) for trips in (1, 3)}
+    wanted = [_less(program, many[1], 8), _less(program, many[3], 1), one[1], many[2]]
+    wanted += [_less(program, many[3], 8), one[3]]
+    held = (repaired(program, dims, MOST_ELEMENTS * 2) for dims in wanted)
+    calls = [bound(ready, dims) for dims in held if dims is not None]
     calls += [c for c in ragged(ready) if all(n > 0 for n in c.dims.values())][:RAGGED]
     for number, sizes in enumerate(c for c in calls if c is not None):
         scalars = dict(sizes.scalars)
@@ -95,10 +112,6 @@ def repeated_sizes(ready: Ready) -> list[CallSizes]:
         if sizes not in found:
             found.append(sizes)
     return found
-
-
-def _held(program: t.Program) -> Any:
-    return lambda dims: repaired(program, dims, MOST_ELEMENTS * 2)
 
 
 def _walked(program: t.Program) -> set[str]:
@@ -146,7 +159,7 @@ def _with(
     free.sort()
     while True:  # smaller
         count, elements = _instances(program, dims), _elements(program, dims)
-        if count <= max(1, 2 * (instances - 1)) and elements <= MOST_ELEMENTS:
+        if count < max(2, 2 * instances) and elements <= MOST_ELEMENTS:
             break
         pool = [n for n in free if dims[n] > units[n]]
         if not pool and elements > MOST_ELEMENTS:
@@ -163,6 +176,11 @@ def _with(
         if _instances(program, larger) == _instances(program, dims):
             break
         dims = larger
+    count = _instances(program, dims)
+    if count > instances and free:  # about as many
+        name = max(free, key=lambda n: dims[n] / units[n])
+        fewer = {**dims, name: -(-dims[name] // units[name] * instances // count) * units[name]}
+        dims = fewer if fewer[name] > 0 else dims
     return dims
 
 
@@ -301,24 +319,22 @@ def run_repeated(
         if n < len(own)
     ]
     print(f"{len(queue)} calls of {len(ready)} kernels, built", flush=True)
-    begin = time.monotonic()
-    until, deadline = begin + seconds * SHARE, begin + seconds
-    total = 0
+    until, deadline = (evidence.started + share * seconds for share in (LAUNCHED, 1.0))
+    total = calls = 0
     with (
         Verifiers(jobs) as verifiers,
         nullcontext(None) if dry else open_gpu() as gpu,
         nullcontext(None) if gpu is None else disturbing(gpu, arch, SEED) as disturbance,
-        ThreadPoolExecutor(2) as pool,
+        ThreadPoolExecutor(3) as pool,
     ):
         modules: dict[str, Any] = {}
-        for (item, job), arrays in zip(queue, _ahead(pool, queue, gpu is None), strict=True):
+        for item, job, arrays in _ahead(pool, queue, gpu is None):
             name = item.source.kernel
             if gpu is None or disturbance is None:
                 verifiers.submit(job, None)
                 continue
             if time.monotonic() > until:
-                evidence.record(name, False, f"{job.words}: not run in time")
-                continue
+                break
             kernel = item.kernel
             loose = unordered(kernel)
             try:
@@ -333,21 +349,25 @@ def run_repeated(
                 said = "; ".join(d.message for d in known) or f"{type(error).__name__}: {error}"
                 evidence.record(name, False, f"{job.words}: {said}")
                 if not known or any(d.code == "E0923" for d in known):
-                    evidence.notes.append(
-                        f"the GPU stopped at {name}: nothing was launched after that"
-                    )
+                    evidence.notes.append(f"the GPU stopped at {name}: nothing was launched after")
                     break
                 continue
             total += own.launches
+            calls += 1
             evidence.add(name, "launches", own.launches)
             if own.differing:
                 evidence.record(name, False, f"{job.words}: {own.words}", sizes=job.numbers)
             for outputs in own.outputs:
                 verifiers.submit(job, outputs)
-        verifiers.collect(evidence, deadline)
-    evidence.notes.append(
-        f"{total} launches of {len(ready)} kernels at {len(queue)} sizes: {', '.join(KINDS)}, in turn"
-    )
+        print(f"{total} launches in {calls} calls", flush=True)
+        verifiers.collect(evidence, deadline, late="not verified in time")
+    if not dry:
+        evidence.notes.append(
+            f"{total} launches of {len(ready)} kernels in {calls} of {len(queue)} calls, in turn {', '.join(KINDS)}"
+        )
+        for item in ready:
+            if not evidence.counts.get(item.source.kernel):
+                evidence.record(item.source.kernel, False, "not run in time")
     loose_names = sorted({r.source.kernel for r in ready if unordered(r.kernel)})
     if loose_names:
         evidence.notes.append(
@@ -357,15 +377,18 @@ def run_repeated(
 
 def _ahead(
     pool: ThreadPoolExecutor, queue: Sequence[tuple[Ready, Job]], dry: bool
-) -> Iterator[Arrays]:
-    """The inputs of calls in order, made while the calls before run."""
-    waiting = []
-    for number in range(len(queue) + 3):
-        if number < len(queue):
-            item, job = queue[number]
-            waiting.append(None if dry else pool.submit(inputs, job, item.kernel.program))
-        if number >= 3:
-            made = waiting.pop(0)
-            yield {} if made is None else made.result()
-    for made in waiting:
-        yield {} if made is None else made.result()
+) -> Iterator[tuple[Ready, Job, Arrays]]:
+    """Calls in order with their inputs, which are made while the calls before run."""
+    waiting: deque[Future[Arrays]] = deque()
+    try:
+        for number, (item, job) in enumerate(queue):
+            if dry:
+                yield item, job, {}
+                continue
+            while len(waiting) < 4 and number + len(waiting) < len(queue):
+                ready, other = queue[number + len(waiting)]
+                waiting.append(pool.submit(inputs, other, ready.kernel.program))
+            yield item, job, waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
