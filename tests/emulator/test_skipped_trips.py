@@ -106,3 +106,22 @@ def test_what_is_not_finite_reaches_all_rows(tmp_path: Path) -> None:
     out = ran.outputs["o"].astype(np.float32)
     assert np.isnan(out[..., 5]).all() and np.isnan(out[..., 9]).all()
     assert np.isfinite(np.delete(out, (5, 9), 3)).all()
+
+
+@pytest.mark.parametrize(("keys", "width"), [(330, 64), (320, 128)])
+def test_a_mask_in_memory_is_packed(keys: int, width: int, tmp_path: Path) -> None:
+    """By the launch that asks its blocks, whose rows begin anywhere or at multiples of 16 bytes."""
+    path = tmp_path / "k.tile"
+    text = ATTENTION.replace("valid: bool[B, N]", "valid: bool[B, S, N]")
+    for word, part in zip(("RANGE", "SEEN", "LEFT"), ("N", "valid[b, i, j]", QUERIES), strict=True):
+        text = text.replace(word, part)
+    path.write_text(text.replace("BN = 64", f"BN = {width}"), encoding="utf-8")
+    found = Program(path)
+
+    def change(arrays: Arrays) -> None:
+        arrays["valid"][:, :70, 64:200] = False
+        arrays["valid"][:, 3] = False
+
+    numbers = {"B": 2, "H": 4, "S": 197, "N": keys, "scale": 0.125}
+    ran = found.run(numbers, change, orders=ORDERS[:2])
+    assert list(ran.launched) == ["k_kernel_cleared", "k_kernel_pack", "k_kernel_ahead_2", "k_kernel_skipping"]  # fmt: skip

@@ -37,6 +37,7 @@ from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel
 from tilec.passes.computed import ComputedCopy
 from tilec.passes.lower.names import Names, Spelling
+from tilec.passes.mask_words import PackedTable, packing
 from tilec.passes.turning import TurnedCopy, turning
 from tilec.passes.uses import Definitions, all_ops
 from tilec.passes.windows import SHIFTED_ACCESS
@@ -159,6 +160,16 @@ class Copies:
         fits = (t.HostOp("<=", (copy.grid, limit)) for copy in self.rows)
         counted = (copy.counted for copy in self.rows if isinstance(copy, TurnedCopy))
         return (t.HostOp("<=", (self.cost, self.work)), *fits, *counted)
+
+    @property
+    def temps(self) -> tuple[t.Tensor, ...]:
+        """The pieces of the workspace that they take."""
+        found: list[t.Tensor] = []
+        for copy in self.rows:
+            found.append(copy.place)
+            if isinstance(copy, PackedTable):
+                found.append(copy.packed)
+        return tuple(found)
 
     @property
     def tensors(self) -> frozenset[str]:
@@ -371,12 +382,12 @@ def with_copies(
             end = end + 256
     for group in copies:
         conditions[t.HostOp("and", group.conditions)] = None
-        for copy in group.rows:
-            if copy.temp not in known:
-                known.add(copy.temp)
-                (count,) = copy.place.dims
-                size = ceildiv(ceildiv(count * copy.dtype.bits, 8), 256) * 256
-                found.append(Workspace(copy.temp, end, size))
+        for temp in group.temps:
+            if temp.name not in known:
+                known.add(temp.name)
+                (count,) = temp.dims
+                size = ceildiv(ceildiv(count * temp.dtype.bits, 8), 256) * 256
+                found.append(Workspace(temp.name, end, size))
                 end = end + size
     if not conditions:
         return places, None
@@ -392,6 +403,8 @@ def copying(
     program: t.Program, copy: Copy, base: str, suffix: str, spell: Spelling
 ) -> tuple[k.Kernel, Launch]:
     """The kernel that copies a tensor, and its launch in front of the nest's own. `suffix`: the end of its name."""
+    if isinstance(copy, PackedTable):
+        return packing(program, copy, base, suffix, spell)
     assert not isinstance(copy, ComputedCopy), "that is a nest to be lowered"
     if isinstance(copy, TurnedCopy):
         return turning(program, copy, base, suffix, spell)

@@ -221,7 +221,7 @@ def run(
                     if copy not in copying:
                         n = len(copying) + 1
                         last = "_".join(p for p in ("" if n == 1 else str(n), suffix) if p)
-                        if isinstance(copy, ComputedCopy):
+                        if isinstance(copy, ComputedCopy) and copy.form is not None:
                             own_program = copy.program
                             taken, copying[copy] = _computing(copy, base, last, spell, target)
                         else:
@@ -261,7 +261,7 @@ def run(
     held = replace(program, tensors=(*program.tensors, *always))
     workspace, total = _workspace(held, numeric)
     workspace, spare = copies.with_copies(workspace, total, copied, temps)
-    places = {copy.temp: copy.place for group in copied for copy in group.rows}
+    places = {temp.name: temp for group in copied for temp in group.temps}
     temps = (*temps, *places.values(), *own_temps)
     return Lowered(
         tuple(kernels),
@@ -494,7 +494,7 @@ def _condition(kernel: k.Kernel, variant: Variant) -> LaunchCondition:
     for condition in (variant.condition, *maps):
         parts += condition.parts if isinstance(condition, AllOf) else [condition]
     # copies lie in the workspace at multiples of 256 bytes
-    copied = {copy.temp for copy in variant.copies.rows} if variant.copies is not None else set()
+    copied = {temp.name for temp in variant.copies.temps} if variant.copies is not None else set()
     parts = [p for p in parts if not isinstance(p, Aligned) or p.tensor not in copied]
     return AllOf(tuple(dict.fromkeys(parts)))
 
