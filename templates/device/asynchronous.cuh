@@ -626,9 +626,10 @@ __device__ __forceinline__ void load_row_words(uint32_t& top, uint32_t& bottom,
 /// kRows x kCols truth values, from (row_first, col_first) on, of rows x columns, rows `stride`
 /// apart from p on, as four words a row to `to`: bits 2n and 2n + 1 of word t are columns 8n + 2t
 /// and 8n + 2t + 1, as a lane of wgmma's accumulators has them. Up to the next multiple of 8 rows,
-/// all false where there are none; `some`: whether one is true. 128 threads.
+/// all false where there are none. `some`: whether one is true; where none is, 1 to `empty`. 128
+/// threads.
 template <int kRows, int kCols, class Scratch>
-__device__ __forceinline__ void pack_tile(uint32_t* to, bool* some, Scratch& scratch,
+__device__ __forceinline__ void pack_tile(uint32_t* to, bool* some, int* empty, Scratch& scratch,
                                           const bool* p, int64_t stride, int rows, int columns,
                                           int row_first, int col_first) {
   static_assert(kCols == 128 || kCols == 64, "a row of 8 or 4 lanes");
@@ -688,6 +689,7 @@ __device__ __forceinline__ void pack_tile(uint32_t* to, bool* some, Scratch& scr
   }
   const bool found = group_reduce<OpAny, 4>(any_lane(any != 0), scratch, thread / 32, thread % 32);
   if (thread == 0) store_element(some, found);
+  if (thread == 0 && !found) store_element(empty, 1);
 }
 //@ end
 

@@ -267,9 +267,10 @@ extern "C" __global__ void __launch_bounds__(256) turned(int8_t* to, const int8_
   const int thread = static_cast<int>(threadIdx.x);
   interleave_row(to, p, static_cast<int>(blockIdx.x), columns, padded, thread * 16);
   auto& some = cta_shared<Some>().some;
-  pack_tile<128, 128>(words, seen, some, seen, columns, rows, columns, 128, 128);
+  int empty = 0;
+  pack_tile<128, 128>(words, seen, &empty, some, seen, columns, rows, columns, 128, 128);
   __syncthreads();
-  pack_tile<64, 64>(words, seen, some, seen, columns, rows, columns, 0, 64);
+  pack_tile<64, 64>(words, seen, &empty, some, seen, columns, rows, columns, 0, 64);
   LeftBytes<int8_t, 2, 4> left = {};
   OperandA a;
   for (int n = 0; n < 4; ++n) {

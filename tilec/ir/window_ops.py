@@ -113,12 +113,13 @@ class InterleaveRow(k.Op):
 @dataclass(frozen=True)
 class PackTile(k.Op):
     """`height` rows from `row_first` and `width` columns from `column_first` on of `rows` x `columns` truth values, rows `stride` apart from
-    `source + offset` on, as words to `target + to` (`passes.mask_words`), and whether one is true to `table + at`. `buffer`: shared memory
-    of a truth value for each warp."""
+    `source + offset` on, as words to `target + to` (`passes.mask_words`), and whether one is true to `table + at`; where none is, 1 to
+    `flag`. `buffer`: shared memory of a truth value for each warp."""
 
     source: str
     target: str
     table: str
+    flag: str
     buffer: str
     rep: DType
     offset: k.Expr

@@ -60,6 +60,8 @@ class BlockTable(ComputedCopy):
     scanned: int = 0
     operations: int = 0
     read_bits: int = 0
+    finite: bool = False
+    """it says of values whether one is not finite, not of a mask whether it has an element"""
 
     @property
     def reads_tiles(self) -> bool:
@@ -271,6 +273,7 @@ class _Making:
         return BlockTable(
             tensor, temp, BOOL, tuple(dims), program,
             entry=tuple(entry),
+            finite=finite,
             scanned=max(1, scanned),
             operations=1 if finite else 1 + sum(isinstance(op, t.Elementwise) for op in whole),
             read_bits=sum(tile.type.dtype.bits for tile in tiles),

@@ -168,7 +168,7 @@ class Copies:
         for copy in self.rows:
             found.append(copy.place)
             if isinstance(copy, PackedTable):
-                found.append(copy.packed)
+                found += [copy.packed, copy.empty]
         return tuple(found)
 
     @property

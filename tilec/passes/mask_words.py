@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
+from tilec.ir import exchanges as e
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir import window_ops as w
@@ -44,12 +45,19 @@ class PackedTable(BlockTable):
     words: t.Tensor | None = field(default=None, compare=False)
     """the mask in words, the dimensions of its rows and columns last"""
     load: t.Load | None = field(default=None, compare=False)
+    flag: str = ""
+    """the temp with a number that is not zero where a block has no element"""
 
     @property
     def packed(self) -> t.Tensor:
         """The words as a piece of the workspace."""
         assert self.words is not None
         return t.Tensor(self.words.name, U32, (product(self._dims),), "temp")
+
+    @property
+    def empty(self) -> t.Tensor:
+        """The flag as a piece of the workspace."""
+        return t.Tensor(self.flag, I32, (Sym.of(1),), "temp")
 
     @property
     def _dims(self) -> tuple[Sym, ...]:
@@ -77,7 +85,7 @@ def in_words(found: Skipping) -> Skipping:
             changed = t.Block(tuple(_placed(body.ops, packed, taken)))
             if taken:
                 body, table = changed, packed
-                names.add(packed.words.name)
+                names |= {packed.words.name, packed.flag}
                 temps.append(packed.words)
         copies.append(table)
     if not temps:
@@ -86,6 +94,37 @@ def in_words(found: Skipping) -> Skipping:
     nests = tuple(nest if other is found.nest else other for other in found.program.nests)
     program = replace(found.program, tensors=(*found.program.tensors, *temps), nests=nests)
     return replace(found, program=program, nest=nest, copies=tuple(copies))
+
+
+def all_trips(found: Skipping) -> Skipping | None:
+    """The same without a branch, for calls in which no block of its one mask is empty: a loop over all trips, whose words are packed all the same.
+    None where it has no such mask."""
+    masks = [x for x in found.copies if isinstance(x, BlockTable) and not x.finite]
+    if len(masks) != 1 or not isinstance(masks[0], PackedTable) or found.before is None:
+        return None
+    taken: list[t.Load] = []
+    body = t.Block(tuple(_placed(found.before.body.ops, masks[0], taken)))
+    if not taken:
+        return None
+    nest = replace(found.before, body=body)
+    nests = tuple(nest if other is found.nest else other for other in found.program.nests)
+    program = replace(found.program, nests=nests)
+    return replace(found, program=program, nest=nest)
+
+
+def is_asked(copy: ComputedCopy) -> bool:
+    """Whether a table is for blocks alone that are skipped: it says of values whether one is not finite."""
+    return isinstance(copy, BlockTable) and copy.finite
+
+
+def ended(kernel: k.Kernel, flag: str, zero: bool) -> k.Kernel:
+    """The kernel where its work is for calls in which some block is empty (`zero`), or none: it ends at once in others."""
+    return replace(
+        kernel,
+        body=(e.EndWhere(flag, zero), *kernel.body),
+        arguments=(*kernel.arguments, PointerArgument(flag)),
+        tensors=(*kernel.tensors, (flag, I32, False)),
+    )
 
 
 def _packed(program: t.Program, table: BlockTable, names: set[str]) -> PackedTable | None:
@@ -117,12 +156,15 @@ def _packed(program: t.Program, table: BlockTable, names: set[str]) -> PackedTab
     name = f"{table.tensor}_words_{width}"
     while name in names:
         name += "_other"
+    flag = f"{table.temp}_empty"
+    while flag in names:
+        flag += "_other"
     dims = tuple(tensor.dims[n] for n in (*others, *spans))
     words = t.Tensor(name, BOOL, dims, "temp", words=width)
     return PackedTable(
         table.tensor, table.temp, table.dtype, table.dims, table.program,
         entry=table.entry, scanned=table.scanned, operations=table.operations, read_bits=table.read_bits,
-        words=words, load=load,
+        words=words, load=load, flag=flag,
     )  # fmt: skip
 
 
@@ -176,7 +218,8 @@ def packing(
     (nest,) = table.program.nests
     facts = Facts.of(table.program)
     names = Names(spell)
-    for word in (*program.names, table.temp, table.words.name, *(v.name for v in program.dims)):
+    temps = (table.temp, table.words.name, table.flag)
+    for word in (*program.names, *temps, *(v.name for v in program.dims)):
         names.unique(word)
     digits = [k.GridDigit(names.unique(f"at_{x.name}"), facts.numeric(x.trips)) for x in nest.grid]
     places = {x.index: Sym.of(Var(d.name, "local")) for x, d in zip(nest.grid, digits, strict=True)}
@@ -206,6 +249,7 @@ def packing(
         PointerArgument(table.tensor),
         PointerArgument(table.words.name),
         PointerArgument(table.temp),
+        PointerArgument(table.flag),
         *(IntegerArgument(var.name, Sym.of(var)) for var in program.dims if var in used),
     )
     buffer = names.unique("some")
@@ -213,6 +257,7 @@ def packing(
         spell(table.tensor),
         spell(table.words.name),
         spell(table.temp),
+        spell(table.flag),
         buffer,
         BOOL,
         k.Index(source, I64, wide=True),
@@ -238,6 +283,7 @@ def packing(
             (table.tensor, BOOL, False),
             (table.words.name, U32, True),
             (table.temp, BOOL, True),
+            (table.flag, I32, True),
         ),
         tuple(digits),
         table.grid,

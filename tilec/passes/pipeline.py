@@ -27,6 +27,7 @@ from tilec.ir.launch import (
     Launch,
     LaunchCondition,
     LaunchPlan,
+    PointerArgument,
     Spare,
     Step,
     TargetPlan,
@@ -43,6 +44,7 @@ from tilec.passes import (
     copies,
     exchange,
     launch_notes,
+    mask_words,
     queue,
     reindex,
     retire,
@@ -205,14 +207,24 @@ def run(
                 kernel = tickets.run(kernel, counter)
                 snapshot("tickets", kernel)
             _check_shared(kernel, target)
+            flag = form.flag if kernel.queue else ""
+            draws = variant.asynchronous is not None and kernel.queue
+            clearing_kernel = None
+            if draws and drawn is None:
+                flags = (flag,) if flag else ()
+                clearing_kernel = queue.cleared(counter, base_name, suffix, flags)
+                drawn = _drawing(clearing_kernel)
+            if flag and (drawn is None or PointerArgument(flag) not in drawn.arguments):
+                flag = ""
+            if flag:
+                kernel = mask_words.ended(kernel, flag, zero=True)
             kernels.append(kernel)
             programs.append(form.program)
             launch = _launch(kernel, variant, Facts.of(form.program).numeric, form.program)
-            if variant.asynchronous is not None and kernel.queue:
-                if drawn is None:
-                    kernels.append(queue.cleared(counter, base_name, suffix))
+            if draws and drawn is not None:
+                if clearing_kernel is not None:
+                    kernels.append(clearing_kernel)
                     programs.append(form.program)
-                    drawn = _drawing(kernels[-1])
                 launch = replace(launch, before=(*launch.before, drawn))
                 always_drawn = always_drawn or variant.copies is None
             if variant.copies is not None:
@@ -223,13 +235,21 @@ def run(
                         last = "_".join(p for p in ("" if n == 1 else str(n), suffix) if p)
                         if isinstance(copy, ComputedCopy) and copy.form is not None:
                             own_program = copy.program
-                            taken, copying[copy] = _computing(copy, base, last, spell, target)
+                            asked = flag if mask_words.is_asked(copy) else ""
+                            made = _computing(copy, base, last, spell, target, asked)
+                            taken, copying[copy] = made
                         else:
                             own_program = program
                             taken, copying[copy] = copies.copying(program, copy, base, last, spell)
                         kernels.append(taken)
                         programs.append(own_program)
                     launch = replace(launch, before=(*launch.before, copying[copy]))
+            if flag:
+                assert form.beside is not None
+                other = form.beside.named(f"{variant.name}_none")
+                kernels.append(_beside(lower(other), other, flag, counter, target))
+                programs.append(other.program)
+                launch = _followed(launch, kernels[-1], other)
             launches.append(launch)
             own = None if form.program.tiles == program.tiles else form.program.tiles
             described.append(
@@ -293,10 +313,31 @@ def _lower(form: Form, base: str, suffix: str, spell: Spelling, target: Target) 
     )
 
 
+def _beside(kernel: k.Kernel, form: Form, flag: str, counter: str, target: Target) -> k.Kernel:
+    """The kernel of such a form behind its passes, which ends at once in other calls."""
+    for run_pass in (across.run, between.run, retire.run, synchronize.run):
+        kernel = run_pass(kernel)
+    if form.variant.asynchronous is not None and not form.variant.asynchronous.dealt:
+        kernel = tickets.run(kernel, counter)
+    _check_shared(kernel, target)
+    return mask_words.ended(kernel, flag, zero=False)
+
+
+def _followed(launch: Launch, kernel: k.Kernel, form: Form) -> Launch:
+    """The launch with that of such a kernel behind it."""
+    other = _launch(kernel, form.variant, Facts.of(form.program).numeric, form.program)
+    parts: list[LaunchCondition] = []
+    for condition in (launch.condition, other.condition):
+        parts += condition.parts if isinstance(condition, AllOf) else [condition]
+    condition = AllOf(tuple(dict.fromkeys(parts)))
+    return replace(launch, condition=condition, after=(replace(other, condition=AllOf(())),))
+
+
 def _computing(
-    copy: ComputedCopy, base: str, suffix: str, spell: Spelling, target: Target
+    copy: ComputedCopy, base: str, suffix: str, spell: Spelling, target: Target, flag: str = ""
 ) -> tuple[k.Kernel, Launch]:
-    """The kernel that computes an operand ahead, and its launch in front of the nest's own, whose condition asks what this one needs."""
+    """The kernel that computes an operand ahead, and its launch in front of the nest's own, whose condition asks what this one needs. `flag`:
+    nobody needs that where it is zero."""
     form = copy.form
     assert form is not None
     name = "_".join(p for p in (base, "kernel_ahead", suffix) if p)
@@ -307,6 +348,8 @@ def _computing(
     for run_pass in (across.run, between.run, retire.run, synchronize.run):
         kernel = run_pass(kernel)
     _check_shared(kernel, target)
+    if flag:
+        kernel = mask_words.ended(kernel, flag, zero=True)
     launch = _launch(kernel, form.variant, Facts.of(form.program).numeric, form.program)
     return kernel, replace(launch, condition=copy.condition)
 

@@ -55,8 +55,22 @@ class Form:
     variant: Variant
     schedule: tuple[str, ...] = ()
     """what was done to the nest for it"""
+    beside: Form | None = None
+    """of one that skips trips: the form for calls in which there are none to skip, which a launch in front finds out"""
     all_trips: str = ""
     """why trips are run that a mask from memory empties, where there is one"""
+
+    @property
+    def flag(self) -> str:
+        """The temp that says whether there are trips to skip, "" where there is no other form beside this one."""
+        copies = self.variant.copies
+        if self.beside is None or copies is None:
+            return ""
+        return next((x.flag for x in copies.rows if isinstance(x, mask_words.PackedTable)), "")
+
+    def named(self, name: str) -> Form:
+        """The form with another name."""
+        return replace(self, variant=replace(self.variant, name=name))
 
 
 def take_all(forms: list[Form]) -> bool:
@@ -132,6 +146,10 @@ def _skipping(
         packed = any(isinstance(copy, mask_words.PackedTable) for copy in tables.copies)
         if found or not packed:
             shown += here
+            whole = mask_words.all_trips(tables)
+            if found and whole is not None:
+                others, _ = as_it_stands(whole.program, whole.nest, target, candidate, whole)
+                found = [replace(form, beside=others[0] if others else None) for form in found]
             break
     if not found and reason:
         forms[:] = [replace(form, all_trips=reason) for form in forms]
