@@ -252,20 +252,24 @@ def run(
                 launch = _followed(launch, kernels[-1], other)
             launches.append(launch)
             own = None if form.program.tiles == program.tiles else form.program.tiles
-            described.append(
-                partial(
-                    _described,
-                    nest,
-                    placement,
-                    variant,
-                    kernel,
-                    launch,
-                    form.schedule,
-                    reason,
-                    own,
-                    form.all_trips,
+            told = [(form, variant, kernel, nest, placement)]
+            if flag:
+                told += [(other, other.variant, kernels[-1], other.nest, other.placement)]
+            for f, v, low, own_nest, p in told:
+                described.append(
+                    partial(
+                        _described,
+                        own_nest,
+                        p,
+                        v,
+                        low,
+                        launch,
+                        f.schedule,
+                        reason,
+                        own,
+                        f.all_trips,
+                    )
                 )
-            )
         instances = numeric(product(tuple(a.trips for a in program.nests[number].grid)))
         if longer:
             queued.append(queue.shortest(longer))
