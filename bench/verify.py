@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
+
+from records import of_commit, write_record
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
@@ -59,14 +59,11 @@ def facts(options: argparse.Namespace, arch: str) -> dict[str, Any]:
     """What the results depend on."""
     from verification.cases import SEED
 
-    from tilec.jobs.running import commit
     from tilec.toolchain.driver import query_driver
 
     driver = query_driver()
     return {
-        "command": shlex.join(["python", "bench/verify.py", *sys.argv[1:]]),
-        "commit": commit(),
-        "gpu": driver.devices[0].name if driver.devices else "",
+        **of_commit(driver.devices[0].name if driver.devices else ""),
         "arch": arch,
         "driver": ".".join(map(str, driver.version)) if driver.version else "",
         "dry": options.dry,
@@ -120,7 +117,7 @@ def main() -> int:
 def _write(path: Path | None, data: dict[str, Any]) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        write_record(path, data)
 
 
 if __name__ == "__main__":

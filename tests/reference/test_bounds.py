@@ -17,12 +17,14 @@ from tilec.ir import tile_ir as ir
 from tilec.ir.dtypes import BF16, BOOL, DTYPES, F16, F32, I32, DType
 from tilec.ir.symbolic import Sym
 from tilec.reference.blas import one_thread
-from tilec.reference.bounds import compare
+from tilec.reference.bounds import Comparison, compare
 from tilec.reference.interpreter import Expected, Interpreter, walk
 from tilec.reference.numbers import to_double
 from tilec.reference.precision import at_any_scale, narrow_values
 from tilec.reference.running_error import COARSE, BoundedArithmetic
 from tilec.reference.tiles import Tile
+from tilec.runtime import verify
+from tilec.runtime.verify import Tolerance
 
 Array = np.ndarray[Any, Any]
 FAST, STRICT = BoundedArithmetic(), BoundedArithmetic(strict=True)
@@ -48,6 +50,7 @@ def test_equal_nan_and_infinity_agree() -> None:
     special = np.array([np.nan, np.inf, -np.inf, 0.0], np.float32)
     found = compare(special, special.astype(np.float64), 0.0, F32)
     assert found.agrees and found.elements == 4 and found.max_error == 0
+    assert compare(special, special.astype(np.float64), 0.0, F32, rtol=1e-3).agrees
 
 
 def test_no_element_may_differ() -> None:
@@ -74,6 +77,30 @@ def test_an_infinite_bound_compares_nothing() -> None:
         np.array([5.0, 1.0], np.float32), np.array([0.0, 1.0]), np.array([np.inf, 0]), F32
     )
     assert found.agrees and found.unknown == 1
+
+
+def test_blocks_and_shares_compare_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is compared at a time, by whichever thread: counts, the worst element and its place."""
+    rng = np.random.default_rng(3)
+    expected = rng.standard_normal((41, 7))
+    actual = (expected + rng.standard_normal((41, 7)) * 1e-3).astype(np.float32)
+    bounds = np.where(rng.random((41, 7)) < 0.4, np.inf, 1e-3)
+    expected[30, 2], bounds[30, 2] = np.nan, 1e-3
+
+    def compared() -> tuple[Comparison, Comparison]:
+        flat = bounds.reshape(-1)
+        one = verify._compare(actual, expected, lambda part: flat[part], F32, Tolerance())
+        return compare(actual, expected, bounds, F32), one
+
+    whole = compared()
+    assert (
+        str(whole[0]) == str(whole[1]) and whole[0].mismatches > 1 and whole[0].nan_mismatches == 1
+    )
+    assert whole[0].worst_index == (30, 2) and whole[0].unknown == np.isinf(bounds).sum()
+    monkeypatch.setattr("tilec.reference.bounds._BLOCK", 5)
+    monkeypatch.setattr(verify, "BLOCK", 9)
+    monkeypatch.setattr(verify, "SHARE", 20)
+    assert list(map(str, compared())) == list(map(str, whole))
 
 
 def test_tolerances_replace_the_bound() -> None:

@@ -277,7 +277,7 @@ class ProductAssignment(Assignment):
                 f"{' with one stage' if stages == 1 else ''}, {self.target.arch} has {limit} for a block",
                 self.nest.span,
                 note=f"{stages} stage{'s' * (stages > 1)} of {ring} bytes, and {fixed} bytes that are staged once or computed",
-                help="use smaller tiles" + (" or fewer `stages`" if stages > 1 else ""),
+                help=self.candidate.smaller_tiles + (", or fewer `stages`" if stages > 1 else ""),
             )
         return stages, ring + fixed // stages
 

@@ -31,7 +31,9 @@ from tilec.lazy_dataclass import dataclass
 from tilec.passes.block_tables import BlockTable, Skipping
 from tilec.passes.boxes import words_dims
 from tilec.passes.computed import ComputedCopy
+from tilec.passes.forms import Form
 from tilec.passes.lower.names import Names, Spelling
+from tilec.passes.prepared import Prepared
 
 THREADS = 128
 WIDTHS = (64, 128)
@@ -49,15 +51,11 @@ class PackedTable(BlockTable):
     """the temp with a number that is not zero where a block has no element"""
 
     @property
-    def packed(self) -> t.Tensor:
-        """The words as a piece of the workspace."""
+    def further(self) -> tuple[t.Tensor, ...]:
+        """The words and the flag as pieces of the workspace."""
         assert self.words is not None
-        return t.Tensor(self.words.name, U32, (product(self._dims),), "temp")
-
-    @property
-    def empty(self) -> t.Tensor:
-        """The flag as a piece of the workspace."""
-        return t.Tensor(self.flag, I32, (Sym.of(1),), "temp")
+        words = t.Tensor(self.words.name, U32, (product(self._dims),), "temp")
+        return (words, t.Tensor(self.flag, I32, (Sym.of(1),), "temp"))
 
     @property
     def _dims(self) -> tuple[Sym, ...]:
@@ -112,9 +110,17 @@ def all_trips(found: Skipping) -> Skipping | None:
     return replace(found, program=program, nest=nest)
 
 
-def is_asked(copy: ComputedCopy) -> bool:
+def is_asked(copy: Prepared) -> bool:
     """Whether a table is for blocks alone that are skipped: it says of values whether one is not finite."""
     return isinstance(copy, BlockTable) and copy.finite
+
+
+def flag_of(form: Form) -> str:
+    """The temp that says whether a form has trips to skip, "" where there is no other form beside it."""
+    copies = form.variant.copies
+    if form.beside is None or copies is None:
+        return ""
+    return next((x.flag for x in copies.rows if isinstance(x, PackedTable)), "")
 
 
 def ended(kernel: k.Kernel, flag: str, zero: bool) -> k.Kernel:

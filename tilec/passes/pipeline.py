@@ -57,13 +57,15 @@ from tilec.passes import (
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.computed import ComputedCopy
 from tilec.passes.fitting import Fitting, cleaned, fitting, for_versions, in_parts, preferred
+from tilec.passes.forms import Form
 from tilec.passes.lower import lower_nest
 from tilec.passes.lower.names import Spelling
+from tilec.passes.prepared import Copies, Prepared
 from tilec.passes.rereads import rereads
 from tilec.passes.supported import check_supported
 from tilec.passes.unswitch import Version
 from tilec.passes.uses import all_ops
-from tilec.passes.warpgroup_forms import Form, Snapshot, asynchronous, no_snapshot, take_all
+from tilec.passes.warpgroup_forms import Snapshot, asynchronous, no_snapshot, take_all
 from tilec.plan.candidate import Candidate
 from tilec.source.codes.compiling import TOO_LARGE
 from tilec.source.diagnostics import Diagnostic, TileError, fail
@@ -89,7 +91,7 @@ class Lowered:
     temps: tuple[t.Tensor, ...] = ()
     """tensors of the workspace beside the program's own"""
     spare: Spare | None = None
-    copies: tuple[copies.Copies, ...] = ()
+    copies: tuple[Copies, ...] = ()
 
     @property
     def decisions(self) -> tuple[Mapping[str, object], ...]:
@@ -135,7 +137,7 @@ def run(
     queued: list[tuple[Sym, Sym]] = []
     drawn: Launch | None = None
     always_drawn = False
-    copied: list[copies.Copies] = []
+    copied: list[Copies] = []
     for number, nest in enumerate(program.nests):
         for pass_name, shown in written:
             snapshot(pass_name, replace(shown, nests=(shown.nests[number],)))
@@ -168,7 +170,7 @@ def run(
         alike = [form.variant for form in beside if form.nest is first.nest]
         warnings += rereads(first.nest, first.axes, first.placement, alike)
         launches: list[Launch] = []
-        copying: dict[copies.Copy, Launch] = {}
+        copying: dict[Prepared, Launch] = {}
         longer: list[tuple[Sym, Sym]] = []
         program, candidate = whole, given
         for one in found:
@@ -207,7 +209,7 @@ def run(
                 kernel = tickets.run(kernel, counter)
                 snapshot("tickets", kernel)
             _check_shared(kernel, target)
-            flag = form.flag if kernel.queue else ""
+            flag = mask_words.flag_of(form) if kernel.queue else ""
             draws = variant.asynchronous is not None and kernel.queue
             clearing_kernel = None
             if draws and drawn is None:

@@ -10,12 +10,12 @@ from tilec.ir.kernel_ir import LoopAxis
 from tilec.ir.launch import LaunchCondition
 from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
+from tilec.passes.prepared import Copies
 from tilec.passes.products import Products
 from tilec.passes.windows import Window
 
 if TYPE_CHECKING:
     from tilec.passes.asynchronous import Asynchronous
-    from tilec.passes.copies import Copies
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from typing import TypeVar
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym
-from tilec.lazy_dataclass import dataclass
 from tilec.passes import (
     block_tables,
     computed,
@@ -21,10 +20,10 @@ from tilec.passes import (
     warp_fit,
 )
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
-from tilec.passes.assign_layouts import Variant
-from tilec.passes.axes import Axes, classify
+from tilec.passes.axes import classify
 from tilec.passes.boxes import Unsuited
-from tilec.passes.placement import Placement, place
+from tilec.passes.forms import Form
+from tilec.passes.placement import place
 from tilec.passes.products import plan_products
 from tilec.passes.schedule import schedule
 from tilec.passes.uses import Definitions, all_ops
@@ -42,35 +41,6 @@ Snapshot = Callable[[str, object], None]
 
 def no_snapshot(name: str, result: object) -> None:
     """Nobody looks."""
-
-
-@dataclass(frozen=True)
-class Form:
-    """A variant with the nest and the program that it is of."""
-
-    program: t.Program
-    nest: t.Nest
-    axes: Axes
-    placement: Placement
-    variant: Variant
-    schedule: tuple[str, ...] = ()
-    """what was done to the nest for it"""
-    beside: Form | None = None
-    """of one that skips trips: the form for calls in which there are none to skip, which a launch in front finds out"""
-    all_trips: str = ""
-    """why trips are run that a mask from memory empties, where there is one"""
-
-    @property
-    def flag(self) -> str:
-        """The temp that says whether there are trips to skip, "" where there is no other form beside this one."""
-        copies = self.variant.copies
-        if self.beside is None or copies is None:
-            return ""
-        return next((x.flag for x in copies.rows if isinstance(x, mask_words.PackedTable)), "")
-
-    def named(self, name: str) -> Form:
-        """The form with another name."""
-        return replace(self, variant=replace(self.variant, name=name))
 
 
 def take_all(forms: list[Form]) -> bool:
