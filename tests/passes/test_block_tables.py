@@ -13,7 +13,7 @@ from tests.passes.scheduled import Source
 from tilec.compiler import compile_file
 from tilec.ir import tile_ir as t
 from tilec.ir.verifier import verify
-from tilec.passes import block_tables, mask_words
+from tilec.passes import all_trips, block_tables, mask_words
 from tilec.passes.uses import all_ops
 from tilec.reference.inputs import make_inputs
 from tilec.reference.interpreter import Interpreter
@@ -148,16 +148,16 @@ def test_a_mask_that_is_a_tile_in_memory_is_packed(
     made, reason = block_tables.skipping(source.program, source.nest)
     assert made is not None, reason
     found = mask_words.in_words(made)
-    whole = mask_words.all_trips(found)
-    assert (found != made) == (whole is not None) == packed
-    for form in (found, whole) if whole is not None else ():
+    whole = all_trips.all_trips(found)
+    assert (found is not made) == packed
+    assert whole is not None
+    for form in (found, whole) if packed else ():
         loads = [
             op for op in all_ops(form.nest.body) if isinstance(op, t.Load) and op.out.type.rank
         ]
         assert [op.access.tensor for op in loads] == ["q", "m_words_64", "k", "v"]
         assert form.program.tensor("m_words_64").words == 64
-    if whole is not None:
-        assert not any(isinstance(op, t.If) for op in all_ops(whole.nest.body))
+    assert not any(isinstance(op, t.If) for op in all_ops(whole.nest.body))
 
 
 @pytest.mark.parametrize(("rows", "least"), [("S", 4096), ("G", None)])

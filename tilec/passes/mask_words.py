@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
-from tilec.ir import exchanges as e
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir import window_ops as w
@@ -31,9 +30,7 @@ from tilec.lazy_dataclass import dataclass
 from tilec.passes.block_tables import BlockTable, Skipping
 from tilec.passes.boxes import words_dims
 from tilec.passes.computed import ComputedCopy
-from tilec.passes.forms import Form
 from tilec.passes.lower.names import Names, Spelling
-from tilec.passes.prepared import Prepared
 
 THREADS = 128
 WIDTHS = (64, 128)
@@ -47,15 +44,13 @@ class PackedTable(BlockTable):
     words: t.Tensor | None = field(default=None, compare=False)
     """the mask in words, the dimensions of its rows and columns last"""
     load: t.Load | None = field(default=None, compare=False)
-    flag: str = ""
-    """the temp with a number that is not zero where a block has no element"""
 
     @property
     def further(self) -> tuple[t.Tensor, ...]:
         """The words and the flag as pieces of the workspace."""
         assert self.words is not None
         words = t.Tensor(self.words.name, U32, (product(self._dims),), "temp")
-        return (words, t.Tensor(self.flag, I32, (Sym.of(1),), "temp"))
+        return (words, *super().further)
 
     @property
     def _dims(self) -> tuple[Sym, ...]:
@@ -80,10 +75,10 @@ def in_words(found: Skipping) -> Skipping:
         if packed is not None:
             assert packed.words is not None
             taken: list[t.Load] = []
-            changed = t.Block(tuple(_placed(body.ops, packed, taken)))
+            changed = t.Block(tuple(placed(body.ops, packed, taken)))
             if taken:
                 body, table = changed, packed
-                names |= {packed.words.name, packed.flag}
+                names.add(packed.words.name)
                 temps.append(packed.words)
         copies.append(table)
     if not temps:
@@ -94,50 +89,11 @@ def in_words(found: Skipping) -> Skipping:
     return replace(found, program=program, nest=nest, copies=tuple(copies))
 
 
-def all_trips(found: Skipping) -> Skipping | None:
-    """The same without a branch, for calls in which no block of its one mask is empty: a loop over all trips, whose words are packed all the same.
-    None where it has no such mask."""
-    masks = [x for x in found.copies if isinstance(x, BlockTable) and not x.finite]
-    if len(masks) != 1 or not isinstance(masks[0], PackedTable) or found.before is None:
-        return None
-    taken: list[t.Load] = []
-    body = t.Block(tuple(_placed(found.before.body.ops, masks[0], taken)))
-    if not taken:
-        return None
-    nest = replace(found.before, body=body)
-    nests = tuple(nest if other is found.nest else other for other in found.program.nests)
-    program = replace(found.program, nests=nests)
-    return replace(found, program=program, nest=nest)
-
-
-def is_asked(copy: Prepared) -> bool:
-    """Whether a table is for blocks alone that are skipped: it says of values whether one is not finite."""
-    return isinstance(copy, BlockTable) and copy.finite
-
-
-def flag_of(form: Form) -> str:
-    """The temp that says whether a form has trips to skip, "" where there is no other form beside it."""
-    copies = form.variant.copies
-    if form.beside is None or copies is None:
-        return ""
-    return next((x.flag for x in copies.rows if isinstance(x, PackedTable)), "")
-
-
-def ended(kernel: k.Kernel, flag: str, zero: bool) -> k.Kernel:
-    """The kernel where its work is for calls in which some block is empty (`zero`), or none: it ends at once in others."""
-    return replace(
-        kernel,
-        body=(e.EndWhere(flag, zero), *kernel.body),
-        arguments=(*kernel.arguments, PointerArgument(flag)),
-        tensors=(*kernel.tensors, (flag, I32, False)),
-    )
-
-
 def _packed(program: t.Program, table: BlockTable, names: set[str]) -> PackedTable | None:
     """A table whose launch packs the mask that it asks; None where that is more than a tile of a dense tensor, or no block of words."""
     (nest,) = table.program.nests
     match nest.body.ops:
-        case (t.Load() as load, t.Reduce(op="any"), t.Store()):
+        case (t.Load() as load, t.Reduce(op="any"), t.Store(), *_):
             pass
         case _:
             return None
@@ -162,19 +118,16 @@ def _packed(program: t.Program, table: BlockTable, names: set[str]) -> PackedTab
     name = f"{table.tensor}_words_{width}"
     while name in names:
         name += "_other"
-    flag = f"{table.temp}_empty"
-    while flag in names:
-        flag += "_other"
     dims = tuple(tensor.dims[n] for n in (*others, *spans))
     words = t.Tensor(name, BOOL, dims, "temp", words=width)
     return PackedTable(
         table.tensor, table.temp, table.dtype, table.dims, table.program,
         entry=table.entry, scanned=table.scanned, operations=table.operations, read_bits=table.read_bits,
-        words=words, load=load, flag=flag,
+        flag=table.flag, words=words, load=load,
     )  # fmt: skip
 
 
-def _placed(ops: Sequence[t.Op], table: PackedTable, taken: list[t.Load]) -> Iterator[t.Op]:
+def placed(ops: Sequence[t.Op], table: PackedTable, taken: list[t.Load]) -> Iterator[t.Op]:
     """The ops with loads of the mask at the places that the table asks about from its words; those are `taken`."""
     assert table.words is not None and table.load is not None
     (nest,) = table.program.nests
@@ -182,9 +135,9 @@ def _placed(ops: Sequence[t.Op], table: PackedTable, taken: list[t.Load]) -> Ite
     for op in ops:
         match op:
             case t.For():
-                yield replace(op, body=t.Block(tuple(_placed(op.body.ops, table, taken))))
+                yield replace(op, body=t.Block(tuple(placed(op.body.ops, table, taken))))
             case t.If():
-                then = t.Block(tuple(_placed(op.then.ops, table, taken)))
+                then = t.Block(tuple(placed(op.then.ops, table, taken)))
                 yield replace(op, then=then)
             case t.Load() if _is_same(op.access, table.load.access, places):
                 terms = op.access.terms

@@ -39,12 +39,12 @@ from tilec.ir.symbolic import Sym, Var, ceildiv, sym_min
 from tilec.lazy_dataclass import dataclass
 from tilec.passes import (
     across,
+    all_trips,
     between,
     computed,
     copies,
     exchange,
     launch_notes,
-    mask_words,
     queue,
     reindex,
     retire,
@@ -209,7 +209,7 @@ def run(
                 kernel = tickets.run(kernel, counter)
                 snapshot("tickets", kernel)
             _check_shared(kernel, target)
-            flag = mask_words.flag_of(form) if kernel.queue else ""
+            flag = all_trips.flag_of(form) if kernel.queue else ""
             draws = variant.asynchronous is not None and kernel.queue
             clearing_kernel = None
             if draws and drawn is None:
@@ -219,7 +219,7 @@ def run(
             if flag and (drawn is None or PointerArgument(flag) not in drawn.arguments):
                 flag = ""
             if flag:
-                kernel = mask_words.ended(kernel, flag, zero=True)
+                kernel = all_trips.ended(kernel, flag, zero=True)
             kernels.append(kernel)
             programs.append(form.program)
             launch = _launch(kernel, variant, Facts.of(form.program).numeric, form.program)
@@ -237,7 +237,7 @@ def run(
                         last = "_".join(p for p in ("" if n == 1 else str(n), suffix) if p)
                         if isinstance(copy, ComputedCopy) and copy.form is not None:
                             own_program = copy.program
-                            asked = flag if mask_words.is_asked(copy) else ""
+                            asked = flag if all_trips.is_asked(copy) else ""
                             made = _computing(copy, base, last, spell, target, asked)
                             taken, copying[copy] = made
                         else:
@@ -326,7 +326,7 @@ def _beside(kernel: k.Kernel, form: Form, flag: str, counter: str, target: Targe
     if form.variant.asynchronous is not None and not form.variant.asynchronous.dealt:
         kernel = tickets.run(kernel, counter)
     _check_shared(kernel, target)
-    return mask_words.ended(kernel, flag, zero=False)
+    return all_trips.ended(kernel, flag, zero=False)
 
 
 def _followed(launch: Launch, kernel: k.Kernel, form: Form) -> Launch:
@@ -355,7 +355,7 @@ def _computing(
         kernel = run_pass(kernel)
     _check_shared(kernel, target)
     if flag:
-        kernel = mask_words.ended(kernel, flag, zero=True)
+        kernel = all_trips.ended(kernel, flag, zero=True)
     launch = _launch(kernel, form.variant, Facts.of(form.program).numeric, form.program)
     return kernel, replace(launch, condition=copy.condition)
 

@@ -11,6 +11,7 @@ from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym
 from tilec.passes import (
+    all_trips,
     block_tables,
     computed,
     mask_words,
@@ -116,8 +117,8 @@ def _skipping(
         packed = any(isinstance(copy, mask_words.PackedTable) for copy in tables.copies)
         if found or not packed:
             shown += here
-            whole = mask_words.all_trips(tables)
-            if found and whole is not None:
+            whole = all_trips.all_trips(tables) if found else None
+            if whole is not None:
                 others, _ = as_it_stands(whole.program, whole.nest, target, candidate, whole)
                 found = [replace(form, beside=others[0] if others else None) for form in found]
             break
