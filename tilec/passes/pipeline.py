@@ -3,7 +3,7 @@
 Tile IR   topk · reindex · eliminate_dead · hoist · reload · sink_stores · skip_dead
           for warpgroups, and for chained products of warps: schedule (filter_trips · fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
-Kernel IR lower · across · between · retire · synchronize · exchange · queue · slices · tickets
+Kernel IR lower · loads_ahead · across · between · retire · synchronize · exchange · queue · slices · tickets
 Host      launch plan · decisions
 
 A nest with products is tried in the asynchronous form of a target that has one; the variants of that form come first (the last of them
@@ -45,6 +45,7 @@ from tilec.passes import (
     copies,
     exchange,
     launch_notes,
+    loads_ahead,
     queue,
     reindex,
     retire,
@@ -184,6 +185,8 @@ def run(
                 variant = replace(variant, stages=variant.stages - 1)
                 form = replace(form, variant=variant)
             snapshot("lower", kernel)
+            kernel = loads_ahead.run(kernel, target, variant.level.words)
+            snapshot("loads_ahead", kernel)
             kernel = across.run(kernel)
             snapshot("across", kernel)
             kernel = between.run(kernel)
