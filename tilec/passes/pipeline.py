@@ -42,6 +42,7 @@ from tilec.passes import (
     computed,
     copies,
     exchange,
+    full_rounds,
     launch_notes,
     queue,
     reindex,
@@ -207,7 +208,7 @@ def run(
             _check_shared(kernel, target)
             kernels.append(kernel)
             programs.append(form.program)
-            launch = _launch(kernel, variant, Facts.of(form.program).numeric, form.program)
+            launch = _launch(kernel, variant, Facts.of(form.program).numeric, form.program, target)
             if variant.asynchronous is not None and kernel.queue:
                 if drawn is None:
                     kernels.append(queue.cleared(counter, base_name, suffix))
@@ -307,7 +308,7 @@ def _computing(
     for run_pass in (across.run, between.run, retire.run, synchronize.run):
         kernel = run_pass(kernel)
     _check_shared(kernel, target)
-    launch = _launch(kernel, form.variant, Facts.of(form.program).numeric, form.program)
+    launch = _launch(kernel, form.variant, Facts.of(form.program).numeric, form.program, target)
     return kernel, replace(launch, condition=copy.condition)
 
 
@@ -440,7 +441,11 @@ def _check_shared(kernel: k.Kernel, target: Target) -> None:
 
 
 def _launch(
-    kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym], program: t.Program
+    kernel: k.Kernel,
+    variant: Variant,
+    numeric: Callable[[Sym], Sym],
+    program: t.Program,
+    target: Target,
 ) -> Launch:
     instances = kernel.instances
     if kernel.cluster > 1:
@@ -452,6 +457,7 @@ def _launch(
         )
     grid = ceildiv(numeric(instances), kernel.batch) * kernel.cluster
     form = variant.asynchronous
+    streams = form.streams if form is not None else ()
     return Launch(
         kernel.name,
         _numbers(_condition(kernel, variant), numeric),
@@ -466,8 +472,10 @@ def _launch(
         if kernel.queue
         else 0,
         # memory is what limits: as many CTAs as leave none alone with a last round ask for it evenly
-        even=form is not None and bool(form.streams),
+        even=bool(streams),
         early=kernel.early,
+        overlaps=_numbers(AllOf(full_rounds.has_policy(streams, target)), numeric),
+        full=full_rounds.nearly_all(target) if streams else 0,
         about=launch_notes.about(kernel, variant, program.tiles),
     )
 
