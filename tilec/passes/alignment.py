@@ -30,6 +30,9 @@ def alignment(
     facts = Facts.of(program)
     for op, count in moved:
         tensor = program.tensor(op.access.tensor)
+        if tensor.words:
+            accesses.add(id(op))
+            continue
         cover = covers.get(id(op)) if covers else None
         access, along = (op.access, -1) if cover is None else (cover.access, cover.along)
         count = count if cover is None else cover.width
