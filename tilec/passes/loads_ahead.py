@@ -30,7 +30,7 @@ from tilec.passes.levels import resident_ctas
 from tilec.passes.lower.packed import rewritten
 from tilec.targets.table import Target
 
-DEPTHS = (6, 4)
+DEPTHS = (6, 4, 3)
 """Trips ahead, the first that has room."""
 
 MARGIN = 1.2
