@@ -99,6 +99,6 @@ def test_few_instances_have_more_threads(tmp_path: Path) -> None:
     variants = {x.name: x for x in kernels.__wrapped__(str(path), "k", "sm_90a")}
     usual = variants["k_kernel"].threads // variants["k_kernel"].batch
     assert variants["k_kernel_few"].threads == 512 > usual
-    # half of an H200's threads; or trips that many more parts are nothing beside
-    bound = rf"host_ceil_div\(C, 64\) < {132 * 1024 // usual}\s"
+    # a quarter of an H200's threads; or trips that many more parts are nothing beside
+    bound = rf"host_ceil_div\(C, 64\) < {132 * 512 // usual}\s"
     assert re.search(bound + r"+&& .* >= 4\) \|\| .* >= 16\)\) \{", found.cu)
