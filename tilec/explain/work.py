@@ -285,6 +285,11 @@ class Counter:
                 for tensor, store in ((op.source, False), (op.target, True)):
                     traffic = Traffic(op, self.span, tensor, 64 * self.whole, store=store)
                     self._bytes(traffic, (op.offset, op.row_first, op.column_first), work)
+            case w.PackTile():
+                size = op.height * op.width
+                for tensor, moved, store in ((op.source, size, False), (op.target, size / 8, True)):
+                    traffic = Traffic(op, self.span, tensor, moved, store=store)
+                    self._bytes(traffic, (op.offset, op.row_first, op.column_first), work)
             case w.InterleaveRow():
                 for tensor, store in ((op.source, False), (op.target, True)):
                     traffic = Traffic(op, self.span, tensor, 16 * self.whole, store=store)

@@ -27,6 +27,9 @@ def alignment(
     facts = Facts.of(program)
     for op, count in moved:
         tensor = program.tensor(op.access.tensor)
+        if tensor.words:
+            accesses.add(id(op))
+            continue
         needed = min(16, count * tensor.dtype.bits // 8)
         elements = needed * 8 // tensor.dtype.bits
         if elements <= 1:

@@ -73,6 +73,11 @@ class ComputedCopy:
         return Sym.of(1)
 
     @property
+    def further(self) -> tuple[t.Tensor, ...]:
+        """None."""
+        return ()
+
+    @property
     def asked(self) -> tuple[t.HostExpr, ...]:
         """Nothing."""
         return ()

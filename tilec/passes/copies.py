@@ -33,6 +33,7 @@ from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel
 from tilec.passes.computed import ComputedCopy
 from tilec.passes.lower.names import Names, Spelling
+from tilec.passes.mask_words import PackedTable, packing
 from tilec.passes.prepared import THREADS, VECTORS, Copies, Prepared, RowCopy
 from tilec.passes.turning import TurnedCopy, turning
 from tilec.passes.uses import Definitions, all_ops
@@ -255,12 +256,12 @@ def with_copies(
             end = end + 256
     for group in copies:
         conditions[t.HostOp("and", group.conditions)] = None
-        for copy in group.rows:
-            if copy.temp not in known:
-                known.add(copy.temp)
-                (count,) = copy.place.dims
-                size = ceildiv(ceildiv(count * copy.dtype.bits, 8), 256) * 256
-                found.append(Workspace(copy.temp, end, size))
+        for temp in group.temps:
+            if temp.name not in known:
+                known.add(temp.name)
+                (count,) = temp.dims
+                size = ceildiv(ceildiv(count * temp.dtype.bits, 8), 256) * 256
+                found.append(Workspace(temp.name, end, size))
                 end = end + size
     if not conditions:
         return places, None
@@ -276,6 +277,8 @@ def copying(
     program: t.Program, copy: Prepared, base: str, suffix: str, spell: Spelling
 ) -> tuple[k.Kernel, Launch]:
     """The kernel that copies a tensor, and its launch in front of the nest's own. `suffix`: the end of its name."""
+    if isinstance(copy, PackedTable):
+        return packing(program, copy, base, suffix, spell)
     if isinstance(copy, TurnedCopy):
         return turning(program, copy, base, suffix, spell)
     assert isinstance(copy, RowCopy), "a nest that is to be lowered"

@@ -46,6 +46,10 @@ class Prepared(Protocol):
         """The temp as a piece of the workspace."""
 
     @property
+    def further(self) -> tuple[t.Tensor, ...]:
+        """Other pieces that the same kernel fills."""
+
+    @property
     def elements(self) -> Sym:
         """How many are filled, where any are."""
 
@@ -121,6 +125,11 @@ class RowCopy:
         )
 
     @property
+    def further(self) -> tuple[t.Tensor, ...]:
+        """None."""
+        return ()
+
+    @property
     def asked(self) -> tuple[t.HostExpr, ...]:
         """Nothing."""
         return ()
@@ -166,6 +175,11 @@ class Copies:
         fits = (t.HostOp("<=", (copy.grid, limit)) for copy in self.rows)
         asked = (condition for copy in self.rows for condition in copy.asked)
         return (t.HostOp("<=", (self.cost, self.work)), *fits, *asked)
+
+    @property
+    def temps(self) -> tuple[t.Tensor, ...]:
+        """The pieces of the workspace that they take."""
+        return tuple(temp for copy in self.rows for temp in (copy.place, *copy.further))
 
     @property
     def tensors(self) -> frozenset[str]:

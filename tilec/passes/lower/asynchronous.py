@@ -220,7 +220,8 @@ class Roles(OperandRings):
         extents = [1] * len(box.dims)
         extents[box.row] = rows
         extents[box.col] = buffer.panel
-        size = tensor.dtype.bits // 8
+        dtype = U32 if tensor.words else tensor.dtype
+        size = dtype.bits // 8
         copies = context.variant.copies
         copy = copies.of(tensor.name) if copies is not None else None
         strides = box.strides[:-1] if copy is None else copy.strides
@@ -235,7 +236,7 @@ class Roles(OperandRings):
             name = context.names.unique(f"{tensor.name}_map")
             # products take f32 as tf32: the copy rounds, where the instruction would cut off; a result, and one row, keep their bits
             operand = tensor.role not in ("output", "inout") and buffer.rows > 1
-            dtype = TF32 if tensor.dtype == F32 and operand else tensor.dtype
+            dtype = TF32 if dtype == F32 and operand else dtype
             instead = copy.instead if copy is not None else None
             self.maps[parts] = TensorMapArgument(name, tensor.name, dtype, *parts[1:], instead)
         return self.maps[parts].name
@@ -302,6 +303,7 @@ class Roles(OperandRings):
         assert row is not None and col is not None
         name = context.names.unique(f"{load.access.tensor}_tile")
         bits = load.out.type.dtype == BOOL and has_word(col)
+        words = context.program.tensor(load.access.tensor).words > 0
         fragment = k.Fragment(name, load.out.type.dtype, context.ordered((row, col)))
         if bits:
             fragment = k.Fragment(name, U32, (row,))
@@ -311,7 +313,9 @@ class Roles(OperandRings):
         tile = self.tile(site.operands[0])
         context.out += [
             k.Declare(fragment, None, span=load.span),
-            a.TileLoad(fragment, tile, blocks, first_row(self.form, blocks), bits, span=load.span),
+            a.TileLoad(
+                fragment, tile, blocks, first_row(self.form, blocks), bits, words, span=load.span
+            ),
         ]
         return fragment
 
