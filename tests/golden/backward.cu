@@ -3373,6 +3373,13 @@ __device__ __forceinline__ void rms_norm_backward_2_body_2(const bf16_t* __restr
         }
       }
     }
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        sum_tile[c_step][c_sub] = lane_reduce<OpSum<float>, kLanesR, 8>(sum_tile[c_step][c_sub]);
+      }
+    }
 
     // backward.tile:24  for r in range(R by BR):
     #pragma unroll
@@ -3382,23 +3389,6 @@ __device__ __forceinline__ void rms_norm_backward_2_body_2(const bf16_t* __restr
         const float total_2 = total[c_step][c_sub] + sum_tile[c_step][c_sub];
         total[c_step][c_sub] = total_2;
       }
-    }
-  }
-
-  // backward.tile:25  total += sum(dy[r, c].to(f32) * x[r, c].to(f32) * rstd[r][:, None], axis=0)
-  Vector<float, kWidthC> total_2[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      total_2[c_step][c_sub] = total[c_step][c_sub];
-    }
-  }
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      total_2[c_step][c_sub] = lane_reduce<OpSum<float>, kLanesR, 8>(total_2[c_step][c_sub]);
     }
   }
   const int c_end_2 = C - BC * c_tile;
@@ -3412,7 +3402,7 @@ __device__ __forceinline__ void rms_norm_backward_2_body_2(const bf16_t* __restr
       Vector<float, kWidthC> dweight_out;
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        dweight_out[c_sub] = total_2[c_step][c_sub];
+        dweight_out[c_sub] = total[c_step][c_sub];
       }
       store_aligned(dweight_at + c_at, dweight_out);
     }
@@ -3430,7 +3420,7 @@ __device__ __forceinline__ void rms_norm_backward_2_body_3(const bf16_t* __restr
   constexpr int kStepsR = 16;
   constexpr int kThreadsR = 4;
   struct Shared {
-    SharedArray<float, 256> total_2_partial;
+    SharedArray<float, 256> sum_tile_partial;
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -3486,6 +3476,23 @@ __device__ __forceinline__ void rms_norm_backward_2_body_3(const bf16_t* __restr
         }
       }
     }
+    __syncthreads();  // sum_tile_partial is read before it is written again
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        shared.sum_tile_partial[thread] = sum_tile[c_step][c_sub];
+      }
+    }
+    __syncthreads();  // sum_tile_partial is written before it is read
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        sum_tile[c_step][c_sub] = combine_partials<OpSum<float>, kThreadsR,
+            64>(shared.sum_tile_partial + thread % 64);
+      }
+    }
 
     // backward.tile:24  for r in range(R by BR):
     #pragma unroll
@@ -3495,32 +3502,6 @@ __device__ __forceinline__ void rms_norm_backward_2_body_3(const bf16_t* __restr
         const float total_2 = total[c_step][c_sub] + sum_tile[c_step][c_sub];
         total[c_step][c_sub] = total_2;
       }
-    }
-  }
-
-  // backward.tile:25  total += sum(dy[r, c].to(f32) * x[r, c].to(f32) * rstd[r][:, None], axis=0)
-  Vector<float, kWidthC> total_2[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      total_2[c_step][c_sub] = total[c_step][c_sub];
-    }
-  }
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      shared.total_2_partial[thread] = total_2[c_step][c_sub];
-    }
-  }
-  __syncthreads();  // total_2_partial is written before it is read
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      total_2[c_step][c_sub] = combine_partials<OpSum<float>, kThreadsR,
-          64>(shared.total_2_partial + thread % 64);
     }
   }
   const int c_end_2 = C - BC * c_tile;
@@ -3534,7 +3515,7 @@ __device__ __forceinline__ void rms_norm_backward_2_body_3(const bf16_t* __restr
       Vector<float, kWidthC> dweight_out;
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        dweight_out[c_sub] = total_2[c_step][c_sub];
+        dweight_out[c_sub] = total[c_step][c_sub];
       }
       store_single(dweight_at + c_at, dweight_out);
     }
@@ -3700,7 +3681,7 @@ rms_norm_backward_2_kernel_few(const bf16_t* __restrict__ x, const float* __rest
   rms_norm_backward_2_body(x, rstd, dy, dweight, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
 rms_norm_backward_2_kernel(const bf16_t* __restrict__ x, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, float* __restrict__ dweight, int R, int C) {
   rms_norm_backward_2_body_2(x, rstd, dy, dweight, R, C);
@@ -5302,18 +5283,16 @@ __device__ __forceinline__ void layer_norm_backward_2_body_2(const bf16_t* __res
   constexpr int kStepsC = 1;
   constexpr int kThreadsC = 8;
   constexpr int kWidthC = 8;
-  constexpr int kStepsR = 4;
-  constexpr int kThreadsR = 16;
+  constexpr int kStepsR = 16;
+  constexpr int kThreadsR = 4;
   constexpr int kLanesR = 4;
-  struct Shared {
-    SharedArray<float, 256> scale_2_partial;
-    SharedArray<float, 256> shift_2_partial;
-  };
-  Shared& shared = cta_shared<Shared>();
+  constexpr int kGroup = 32;
+  constexpr int kInstances = 4;
   const int thread = static_cast<int>(threadIdx.x);
-  const int r_lane = thread / 8;
+  const int r_lane = thread / 8 % kThreadsR;
   const int c_lane = thread % kThreadsC;
-  const int c_tile = static_cast<int>(blockIdx.x);
+  const int c_tile = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
+  const bool live = c_tile < ceil_div(C, BC);
 
   // backward.tile:46  for r in range(R by BR):
   Vector<float, kWidthC> scale[kStepsC];
@@ -5346,7 +5325,7 @@ __device__ __forceinline__ void layer_norm_backward_2_body_2(const bf16_t* __res
       for (int c_step = 0; c_step < kStepsC; ++c_step) {
         const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
         dy_tile[r_step][c_step] = {};
-        if (r_at < r_end && c_at < c_end) {
+        if (live && r_at < r_end && c_at < c_end) {
           dy_tile[r_step][c_step] = load_aligned<kWidthC>(dy_at + int64_t{C} * r_at + c_at);
         }
       }
@@ -5373,7 +5352,7 @@ __device__ __forceinline__ void layer_norm_backward_2_body_2(const bf16_t* __res
         const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
         if (r_at < r_end) {
           Vector<bf16_t, kWidthC> x_tile = {};
-          if (c_at < c_end) {
+          if (live && c_at < c_end) {
             x_tile = load_aligned<kWidthC>(x_at + int64_t{C} * r_at + c_at);
           }
           const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[r_step][c_step]);
@@ -5382,10 +5361,17 @@ __device__ __forceinline__ void layer_norm_backward_2_body_2(const bf16_t* __res
           for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
             const float g = dy_tile_wide[c_sub];
             sum_tile[c_step][c_sub] += g * (x_tile_wide[c_sub]
-                - (r_at < r_end ? load_element(mean_at + r_at) : 0.0f))
-                * (r_at < r_end ? load_element(rstd_at + r_at) : 0.0f);
+                - (live && r_at < r_end ? load_element(mean_at + r_at) : 0.0f))
+                * (live && r_at < r_end ? load_element(rstd_at + r_at) : 0.0f);
           }
         }
+      }
+    }
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        sum_tile[c_step][c_sub] = lane_reduce<OpSum<float>, kLanesR, 8>(sum_tile[c_step][c_sub]);
       }
     }
 
@@ -5413,6 +5399,13 @@ __device__ __forceinline__ void layer_norm_backward_2_body_2(const bf16_t* __res
         }
       }
     }
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        sum_g[c_step][c_sub] = lane_reduce<OpSum<float>, kLanesR, 8>(sum_g[c_step][c_sub]);
+      }
+    }
 
     // backward.tile:46  for r in range(R by BR):
     #pragma unroll
@@ -5432,79 +5425,6 @@ __device__ __forceinline__ void layer_norm_backward_2_body_2(const bf16_t* __res
       }
     }
   }
-
-  // backward.tile:48  scale += sum(g * (x[r, c].to(f32) - mean[r][:, None]) * rstd[r][:, None],
-  // axis=0)
-  Vector<float, kWidthC> scale_2[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      scale_2[c_step][c_sub] = scale[c_step][c_sub];
-    }
-  }
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      scale_2[c_step][c_sub] = lane_reduce<OpSum<float>, kLanesR, 8>(scale_2[c_step][c_sub]);
-    }
-  }
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      if (thread % 32 < 8) {
-        shared.scale_2_partial[c_sub * 32 + thread % 32 + (thread / 32) * 8]
-            = scale_2[c_step][c_sub];
-      }
-    }
-  }
-  __syncthreads();  // scale_2_partial is written before it is read
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      scale_2[c_step][c_sub] = combine_partials<OpSum<float>, 4,
-          8>(shared.scale_2_partial + c_sub * 32 + thread % 8);
-    }
-  }
-
-  // backward.tile:49  shift += sum(g, axis=0)
-  Vector<float, kWidthC> shift_2[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      shift_2[c_step][c_sub] = shift[c_step][c_sub];
-    }
-  }
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      shift_2[c_step][c_sub] = lane_reduce<OpSum<float>, kLanesR, 8>(shift_2[c_step][c_sub]);
-    }
-  }
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      if (thread % 32 < 8) {
-        shared.shift_2_partial[c_sub * 32 + thread % 32 + (thread / 32) * 8]
-            = shift_2[c_step][c_sub];
-      }
-    }
-  }
-  __syncthreads();  // shift_2_partial is written before it is read
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      shift_2[c_step][c_sub] = combine_partials<OpSum<float>, 4,
-          8>(shared.shift_2_partial + c_sub * 32 + thread % 8);
-    }
-  }
   const int c_end_2 = C - BC * c_tile;
 
   // backward.tile:50  dweight[c] = scale
@@ -5517,13 +5437,13 @@ __device__ __forceinline__ void layer_norm_backward_2_body_2(const bf16_t* __res
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (c_at < c_end_2 && r_lane == 0) {
+    if (live && c_at < c_end_2 && r_lane == 0) {
       Vector<float, kWidthC> dweight_out;
       Vector<float, kWidthC> dbias_out;
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        dweight_out[c_sub] = scale_2[c_step][c_sub];
-        dbias_out[c_sub] = shift_2[c_step][c_sub];
+        dweight_out[c_sub] = scale[c_step][c_sub];
+        dbias_out[c_sub] = shift[c_step][c_sub];
       }
       store_aligned(dweight_at + c_at, dweight_out);
       store_aligned(dbias_at + c_at, dbias_out);
@@ -5542,8 +5462,8 @@ __device__ __forceinline__ void layer_norm_backward_2_body_3(const bf16_t* __res
   constexpr int kStepsR = 16;
   constexpr int kThreadsR = 4;
   struct Shared {
-    SharedArray<float, 256> scale_2_partial;
-    SharedArray<float, 256> shift_2_partial;
+    SharedArray<float, 256> sum_tile_partial;
+    SharedArray<float, 256> sum_g_partial;
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -5622,6 +5542,22 @@ __device__ __forceinline__ void layer_norm_backward_2_body_3(const bf16_t* __res
         }
       }
     }
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        shared.sum_tile_partial[thread] = sum_tile[c_step][c_sub];
+      }
+    }
+    __syncthreads();  // sum_tile_partial is written before it is read
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        sum_tile[c_step][c_sub] = combine_partials<OpSum<float>, kThreadsR,
+            64>(shared.sum_tile_partial + thread % 64);
+      }
+    }
 
     // backward.tile:49  shift += sum(g, axis=0)
     Vector<float, kWidthC> sum_g[kStepsC];
@@ -5647,6 +5583,22 @@ __device__ __forceinline__ void layer_norm_backward_2_body_3(const bf16_t* __res
         }
       }
     }
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        shared.sum_g_partial[thread] = sum_g[c_step][c_sub];
+      }
+    }
+    __syncthreads();  // sum_g_partial is written before it is read
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        sum_g[c_step][c_sub] = combine_partials<OpSum<float>, kThreadsR,
+            64>(shared.sum_g_partial + thread % 64);
+      }
+    }
 
     // backward.tile:46  for r in range(R by BR):
     #pragma unroll
@@ -5666,59 +5618,6 @@ __device__ __forceinline__ void layer_norm_backward_2_body_3(const bf16_t* __res
       }
     }
   }
-
-  // backward.tile:48  scale += sum(g * (x[r, c].to(f32) - mean[r][:, None]) * rstd[r][:, None],
-  // axis=0)
-  Vector<float, kWidthC> scale_2[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      scale_2[c_step][c_sub] = scale[c_step][c_sub];
-    }
-  }
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      shared.scale_2_partial[thread] = scale_2[c_step][c_sub];
-    }
-  }
-  __syncthreads();  // scale_2_partial is written before it is read
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      scale_2[c_step][c_sub] = combine_partials<OpSum<float>, kThreadsR,
-          64>(shared.scale_2_partial + thread % 64);
-    }
-  }
-
-  // backward.tile:49  shift += sum(g, axis=0)
-  Vector<float, kWidthC> shift_2[kStepsC];
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      shift_2[c_step][c_sub] = shift[c_step][c_sub];
-    }
-  }
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      shared.shift_2_partial[thread] = shift_2[c_step][c_sub];
-    }
-  }
-  __syncthreads();  // shift_2_partial is written before it is read
-  #pragma unroll
-  for (int c_step = 0; c_step < kStepsC; ++c_step) {
-    #pragma unroll
-    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-      shift_2[c_step][c_sub] = combine_partials<OpSum<float>, kThreadsR,
-          64>(shared.shift_2_partial + thread % 64);
-    }
-  }
   const int c_end_2 = C - BC * c_tile;
 
   // backward.tile:50  dweight[c] = scale
@@ -5736,8 +5635,8 @@ __device__ __forceinline__ void layer_norm_backward_2_body_3(const bf16_t* __res
       Vector<float, kWidthC> dbias_out;
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        dweight_out[c_sub] = scale_2[c_step][c_sub];
-        dbias_out[c_sub] = shift_2[c_step][c_sub];
+        dweight_out[c_sub] = scale[c_step][c_sub];
+        dbias_out[c_sub] = shift[c_step][c_sub];
       }
       store_single(dweight_at + c_at, dweight_out);
       store_single(dbias_at + c_at, dbias_out);
@@ -5909,7 +5808,7 @@ layer_norm_backward_2_kernel_few(const bf16_t* __restrict__ x, const float* __re
   layer_norm_backward_2_body(x, mean, rstd, dy, dweight, dbias, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 4))
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 3))
 layer_norm_backward_2_kernel(const bf16_t* __restrict__ x, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, float* __restrict__ dweight,
     float* __restrict__ dbias, int R, int C) {
@@ -6088,9 +5987,9 @@ extern "C" cudaError_t layer_norm_backward(const void* x, const void* weight, co
     } else if (host_is_aligned(dy, 16) && C % 8 == 0 && host_is_aligned(x, 16)
         && host_is_aligned(dweight, 16) && host_is_aligned(dbias, 16)) {
       // BC = 64, BR = 64
-      status = host_launch(layer_norm_backward_2_kernel, {host_ceil_div(C, 64), 128}, stream,
-          static_cast<const bf16_t*>(x), mean, rstd, static_cast<const bf16_t*>(dy), dweight, dbias,
-          R, C);
+      status = host_launch(layer_norm_backward_2_kernel,
+          {host_ceil_div(host_ceil_div(C, 64), 4), 128}, stream, static_cast<const bf16_t*>(x),
+          mean, rstd, static_cast<const bf16_t*>(dy), dweight, dbias, R, C);
     } else {
       // BC = 64, BR = 64: any addresses
       status = host_launch(layer_norm_backward_2_kernel_any, {host_ceil_div(C, 64), 256}, stream,

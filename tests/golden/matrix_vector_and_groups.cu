@@ -1114,7 +1114,7 @@ __device__ __forceinline__ void gemv_body_2(const bf16_t* __restrict__ a,
   constexpr int kStepsI = 4;
   constexpr int kThreadsI = 2;
   struct Shared {
-    SharedArray<float, 32> acc_2_partial;
+    SharedArray<float, 32> sum_tile_partial;
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -1160,6 +1160,23 @@ __device__ __forceinline__ void gemv_body_2(const bf16_t* __restrict__ a,
         }
       }
     }
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      sum_tile[i_step] = lane_reduce<OpSum<float>, kLanesK>(sum_tile[i_step]);
+    }
+    __syncthreads();  // sum_tile_partial is read before it is written again
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      if (thread % 32 < 1) {
+        shared.sum_tile_partial[i_step * 8 + thread / 32] = sum_tile[i_step];
+      }
+    }
+    __syncthreads();  // sum_tile_partial is written before it is read
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      sum_tile[i_step] = combine_partials<OpSum<float>,
+          kThreadsK / 32>(shared.sum_tile_partial + i_step * 8 + (thread / 128) * 4);
+    }
 
     // matrix_vector_and_groups.tile:4  for k in range(K by BK):
     #pragma unroll
@@ -1167,29 +1184,6 @@ __device__ __forceinline__ void gemv_body_2(const bf16_t* __restrict__ a,
       const float acc_2 = acc[i_step] + sum_tile[i_step];
       acc[i_step] = acc_2;
     }
-  }
-
-  // matrix_vector_and_groups.tile:5  acc += sum(a[i, k].to(f32) * x[k].to(f32)[None, :], axis=1)
-  float acc_2[kStepsI];
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    acc_2[i_step] = acc[i_step];
-  }
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    acc_2[i_step] = lane_reduce<OpSum<float>, kLanesK>(acc_2[i_step]);
-  }
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    if (thread % 32 < 1) {
-      shared.acc_2_partial[i_step * 8 + thread / 32] = acc_2[i_step];
-    }
-  }
-  __syncthreads();  // acc_2_partial is written before it is read
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    acc_2[i_step] = combine_partials<OpSum<float>, kThreadsK / 32>(shared.acc_2_partial + i_step * 8
-        + (thread / 128) * 4);
   }
   const int i_end_2 = M - BM * i_tile;
 
@@ -1199,7 +1193,7 @@ __device__ __forceinline__ void gemv_body_2(const bf16_t* __restrict__ a,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_step * kThreadsI + i_lane;
     if (i_at < i_end_2 && k_lane == 0) {
-      store_element(y_at + i_at, acc_2[i_step]);
+      store_element(y_at + i_at, acc[i_step]);
     }
   }
 }
@@ -1214,7 +1208,7 @@ __device__ __forceinline__ void gemv_body_3(const bf16_t* __restrict__ a,
   constexpr int kWidthK = 1;
   constexpr int kStepsI = 8;
   struct Shared {
-    SharedArray<float, 64> acc_2_partial;
+    SharedArray<float, 64> sum_tile_partial;
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -1257,6 +1251,23 @@ __device__ __forceinline__ void gemv_body_3(const bf16_t* __restrict__ a,
         }
       }
     }
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      sum_tile[i_step] = lane_reduce<OpSum<float>, kLanesK>(sum_tile[i_step]);
+    }
+    __syncthreads();  // sum_tile_partial is read before it is written again
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      if (thread % 32 < 1) {
+        shared.sum_tile_partial[i_step * 8 + thread / 32] = sum_tile[i_step];
+      }
+    }
+    __syncthreads();  // sum_tile_partial is written before it is read
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      sum_tile[i_step] = combine_partials<OpSum<float>,
+          kThreadsK / 32>(shared.sum_tile_partial + i_step * 8);
+    }
 
     // matrix_vector_and_groups.tile:4  for k in range(K by BK):
     #pragma unroll
@@ -1264,29 +1275,6 @@ __device__ __forceinline__ void gemv_body_3(const bf16_t* __restrict__ a,
       const float acc_2 = acc[i_step] + sum_tile[i_step];
       acc[i_step] = acc_2;
     }
-  }
-
-  // matrix_vector_and_groups.tile:5  acc += sum(a[i, k].to(f32) * x[k].to(f32)[None, :], axis=1)
-  float acc_2[kStepsI];
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    acc_2[i_step] = acc[i_step];
-  }
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    acc_2[i_step] = lane_reduce<OpSum<float>, kLanesK>(acc_2[i_step]);
-  }
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    if (thread % 32 < 1) {
-      shared.acc_2_partial[i_step * 8 + thread / 32] = acc_2[i_step];
-    }
-  }
-  __syncthreads();  // acc_2_partial is written before it is read
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    acc_2[i_step] = combine_partials<OpSum<float>, kThreadsK / 32>(shared.acc_2_partial
-        + i_step * 8);
   }
   const int i_end_2 = M - BM * i_tile;
 
@@ -1296,7 +1284,7 @@ __device__ __forceinline__ void gemv_body_3(const bf16_t* __restrict__ a,
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     const int i_at = i_step;
     if (i_at < i_end_2 && k_lane == 0) {
-      store_element(y_at + i_at, acc_2[i_step]);
+      store_element(y_at + i_at, acc[i_step]);
     }
   }
 }
@@ -1307,13 +1295,13 @@ gemv_kernel_few(const bf16_t* __restrict__ a, const bf16_t* __restrict__ x, floa
   gemv_body(a, x, y, M, K);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
 gemv_kernel(const bf16_t* __restrict__ a, const bf16_t* __restrict__ x, float* __restrict__ y,
     int M, int K) {
   gemv_body_2(a, x, y, M, K);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
 gemv_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ x, float* __restrict__ y,
     int M, int K) {
   gemv_body_3(a, x, y, M, K);

@@ -151,7 +151,7 @@ class Assignment:
             batch = self._batch(level)
             private, batch = self._private(level, batch)
             size = f"{self.fast.name}{bound[1]}" if bound is not None and self.fast else ""
-            size = size or ("few" if few else "walk" if level.streams else "")
+            size = size or (few_instances.NAME if few else "walk" if level.streams else "")
             result.append(
                 Variant(
                     "_".join(part for part in (size, ending[transport]) if part),

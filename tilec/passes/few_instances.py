@@ -18,6 +18,9 @@ from tilec.passes.variants import Level
 from tilec.targets.devices import REPRESENTATIVES
 from tilec.targets.table import Target
 
+NAME = "few"
+"""What variants for few instances are called."""
+
 MOST = 1024
 """Threads of an instance: 64 of them read 1.8, 2.7, 3.7 TB/s with 256, 512, 1024 (measured on an H200)."""
 

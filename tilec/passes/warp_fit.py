@@ -10,6 +10,7 @@ from math import prod
 
 from tilec.ir import tile_ir as t
 from tilec.lazy_dataclass import dataclass
+from tilec.passes import few_instances
 from tilec.passes.assign_layouts import Variant, assign
 from tilec.passes.assign_products import ProductAssignment
 from tilec.passes.axes import Axes, classify
@@ -70,7 +71,7 @@ def plan(
 ) -> Planned:
     """A nest with its products, shared out over `warps` where the candidate does not say; `scheduled` is what stands for the nest. Raises
     TileError where its products cannot be compiled."""
-    scheduled = scheduled or _deferring(program, nest)
+    scheduled = scheduled or Scheduled(nest, program)
     nest, axes = classify(program, scheduled.nest)
     form = "auto" if candidate.mma == "wgmma" else candidate.mma
     count = candidate.warps or warps
@@ -78,12 +79,23 @@ def plan(
     return Planned(nest, axes, place(nest), products, scheduled.steps)
 
 
-def _deferring(program: t.Program, nest: t.Nest) -> Scheduled:
-    """A nest as it is, but for sums that its loops add up where there are no products."""
-    done = False
-    if program.math == "fast" and not any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
-        nest, done = defer_plain_sums(nest, Numbers((*program.nests, nest)))
-    return Scheduled(nest, program, steps=("defer_sums",) if done else ())
+def _adding(
+    program: t.Program, nest: t.Nest, target: Target, candidate: Candidate
+) -> list[tuple[Planned, Variant]]:
+    """The variants of a nest without products whose instances are few: its loops leave sums to what stands behind them."""
+    if program.math != "fast":
+        return []
+    deferred, done = defer_plain_sums(nest, Numbers((*program.nests, nest)))
+    if not done:
+        return []
+    scheduled = Scheduled(deferred, program, steps=("defer_sums",))
+    found = plan(program, nest, target, candidate, scheduled=scheduled)
+    parts = found.nest, found.axes, found.placement, target
+    try:
+        made = assign(program, *parts, candidate.warps)
+    except TileError:
+        return []  # who says so is the nest as it is
+    return [(found, v) for v in made if v.name.startswith(few_instances.NAME)]
 
 
 @remembered
@@ -141,7 +153,9 @@ def variants(
         return [(found, v) for v in assignment.variants()]
 
     found = planned(program, nest, target, candidate)
-    if not found.steps or found.products is None:
+    if found.products is None:
+        return [*_adding(program, nest, target, candidate), *of(found, general_only)]
+    if not found.steps:
         return of(found, general_only)
     own = of(found, general_only)
     general = [v for _, v in own if not v.aligned]

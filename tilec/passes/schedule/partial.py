@@ -6,7 +6,7 @@
 Right where the carried name is used for nothing else, and its factor is the same in all lanes of a row. What the name begins with, if that
 is not 0, is carried beside, by the same factors, and added behind the loop.
 
-In nests without products all sums are, over whatever axes, and those of a loop in a loop behind the outer one: no trip waits for what
+In nests without products (`few_instances`) all sums are, over whatever axes, and those of a loop in a loop behind the outer one: no trip waits for what
 threads exchange, and loads of the next trips need not either.
 """
 
