@@ -526,8 +526,7 @@ def _launch(
         # memory is what limits: as many CTAs as leave none alone with a last round ask for it evenly
         even=bool(streams),
         early=kernel.early,
-        overlaps=_numbers(AllOf(full_rounds.has_policy(streams, target)), numeric),
-        full=full_rounds.nearly_all(target) if streams else 0,
+        overlaps=full_rounds.overlapping(target) if streams else None,
         about=launch_notes.about(kernel, variant, program.tiles),
     )
 
