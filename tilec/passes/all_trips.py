@@ -59,11 +59,13 @@ def is_asked(copy: Prepared) -> bool:
     return isinstance(copy, BlockTable) and copy.finite
 
 
-def ended(kernel: k.Kernel, flag: str, zero: bool) -> k.Kernel:
-    """The kernel where its work is for calls in which some block is empty (`zero`), or none: it ends at once in others."""
+def ended(kernel: k.Kernel, flag: str, zero: bool, early: bool = False) -> k.Kernel:
+    """The kernel where its work is for calls in which some block is empty (`zero`), or none: it ends at once in others. `early`: it begins
+    while the one in front of it ends."""
     return replace(
         kernel,
         body=(e.EndWhere(flag, zero), *kernel.body),
         arguments=(*kernel.arguments, PointerArgument(flag)),
         tensors=(*kernel.tensors, (flag, I32, False)),
+        early=early,
     )
