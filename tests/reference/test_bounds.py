@@ -241,6 +241,26 @@ def test_overflow_is_an_infinity_or_unknown() -> None:
     assert np.isinf(bound(edge)[0])
 
 
+def test_an_exponential_far_below_zero_is_zero() -> None:
+    for op in ("exp", "exp2"):
+        found = FAST.elementwise(op, [tile([-1e15, -1e15, 1.0], [6e7, 1e15, 2.0])], F32)
+        assert bound(found)[0] <= 2.0**-126
+        assert bound(found)[1] >= 1 and bound(found)[2] >= np.exp2(3.0) - np.exp2(1.0)
+
+
+def test_an_overflow_whose_sign_the_order_decides_is_unknown() -> None:
+    rows = np.array([[3e38, -3e38, -3e38, 0.0], [3e38, 3e38, 3e38, 0.0], [1.0, -3e38, 2.0, 0.0]])
+    every = [FAST.reduce("sum", tile(rows), (1,), F32), FAST.scan("sum", tile(rows), 1, F32)]
+    ones = tile(np.ones((4, 1)))
+    every.append(FAST.dot(tile(rows), ones, (BF16, BF16, F32), None, ""))
+    for result in every:
+        last = bound(result).reshape(3, -1)[:, -1]
+        value = np.asarray(result.data).reshape(3, -1)[:, -1]
+        assert np.isinf(last[0])
+        assert value[1] == np.inf and last[1] == 0
+        assert np.isfinite(last[2])
+
+
 def test_denormals_may_be_flushed_unless_strict() -> None:
     tiny = [tile([1e-39]), tile([1.0])]
     assert bound(FAST.elementwise("mul", tiny, F32))[0] >= 1e-39

@@ -249,9 +249,9 @@ class ProductAssignment(Assignment):
         }
         for plan in self.products.plans.values():
             for operand in (plan.a, plan.b):
-                if not isinstance(operand, Staged) or operand.source.id in seen:
+                if not isinstance(operand, Staged) or operand.key in seen:
                     continue
-                seen.add(operand.source.id)
+                seen.add(operand.key)
                 load = operand.load
                 if load is not None and not self._in_loop(load) and root(load.out.id) in looped:
                     continue  # a slot of the loop's ring

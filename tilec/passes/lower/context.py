@@ -70,7 +70,7 @@ class Context:
     shared: list[k.SharedBuffer] = field(default_factory=list)
     tiles: list[k.TileBuffer] = field(default_factory=list)
     staged: dict[int, k.TileAddress] = field(default_factory=dict)
-    """operand tiles by the id of the value they hold"""
+    """operand tiles by the key of what they hold"""
     crossed: dict[int, tuple[str, int]] = field(default_factory=dict)
     """tiles that shared memory keeps by columns, by the id of the value: the buffer, and elements from a column to the next"""
     extra_axes: list[k.LoopAxis] = field(default_factory=list)

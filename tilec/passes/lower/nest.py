@@ -175,7 +175,7 @@ class _Statements:
             and op.out.id not in context.ring_values
         ):
             stage_now(context, operand, plan, op.span, self.structure.begins(op))
-            context.staged_once.add(operand.source.id)
+            context.staged_once.add(operand.key)
         return not context.placement.sinks.get(op.out.id)
 
     def block(self, block: t.Block) -> None:
