@@ -294,8 +294,18 @@ extern "C" __global__ void shared_out(const Vector<bf16_t, 8>* wide, const Vecto
   flags[thread][0] = has_column(columns, thread % 32);
   flags[thread][1] = drawn_section(132, thread, 6) > 1 || unfinite_bits<f16_t>(columns) != 0;
 }
+
+__global__ void __launch_bounds__(32) covered(const float* from, float* to, int count) {
+  const int at = 4 * static_cast<int>(threadIdx.x);
+  const Covering<float, 4, 3> around = load_covering<4, 3>(from + at);
+  const Covering<float, 4, 3> inside = load_covering_within<4, 3>(from + at, 4 - at, count - at);
+  const auto shifted = pick_vector<4, 3, 1>(around);
+  const auto field = pick_vector<4, 1, 2>(inside);
+  store_woven<4>(to + 2 * at, shifted, field);
+  store_woven_partial<4>(to + 2 * at + 256, count - at, field, shifted);
+}
 """
-"""Atoms of tensor cores that no driver and no golden kernel uses; what they compute is tested on the emulator."""
+"""Atoms of tensor cores and vectors that no driver and no golden kernel uses; what they compute is tested on the emulator."""
 
 
 def atoms_source() -> str:
