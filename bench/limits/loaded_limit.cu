@@ -13,12 +13,17 @@ namespace {
 
 enum Form { kPlain, kMaskBytes, kMaskBits, kBias, kCap };
 
+/// Products start in no order, or in turns: of a trip, passed on as soon as they are started; or of the first one as well, passed on when the scores
+/// are done.
+enum Turns { kFree, kStarted, kDone };
+
 constexpr int kWidth = 128;  // columns of queries, keys and values
 
 struct Arguments {
   CUtensorMap queries, keys, values, beside, result;
   int tiles, heads, batches;  // instances: tiles of rows, heads, sequences
   int trips, key_tiles;       // of an instance; of a head
+  int behind;                 // whether an instance's keys are those that end with its rows
   int instances;
   int batch_first;  // instances of all sequences of a head and a tile come one after the other
   float scale, cap;
@@ -191,12 +196,20 @@ __device__ __forceinline__ uint32_t free_of(uint32_t barriers, Ring ring, const 
   return full(barriers, ring, at) + 16;
 }
 
-template <int kForm, int kGroups, int kKeys>
+/// The first tile of keys of a tile of `rows` rows.
+template <int kKeys>
+__device__ __forceinline__ int first_keys(const Arguments& a, int tile, int rows) {
+  const int first = (tile + 1) * rows / kKeys - a.trips;
+  return a.behind && first > 0 ? first : 0;
+}
+
+/// `kAhead`: one more tile of queries and keys behind the last instance, whose product nobody reads.
+template <int kForm, int kGroups, int kKeys, bool kAhead>
 __device__ __forceinline__ void produce(const Arguments& a, uint32_t base) {
   using P = Places<kForm, kGroups, kKeys>;
   const uint32_t barriers = base + P::kBarriersAt;
   Place query{0, 1}, key{0, 1}, value{0, 1}, beside{0, 1};
-  for (int item = blockIdx.x; item < a.instances; item += gridDim.x) {
+  for (int item = blockIdx.x; kAhead || item < a.instances; item += gridDim.x) {
     int rest = item, batch = 0;
     if (a.batch_first) batch = rest % a.batches, rest /= a.batches;
     const int tile = rest % a.tiles;
@@ -243,9 +256,10 @@ __device__ __forceinline__ void produce(const Arguments& a, uint32_t base) {
               full(barriers, kQueryRing, query), col, tile * P::kRows, plane);
     }
     query.next<P::kQuerySlots>();
-    bring(a.keys, kKeyRing, key, P::kKeysAt, 0);
-    bring_beside(0);
-    int j = 0;
+    int j = first_keys<kKeys>(a, tile, P::kRows);
+    bring(a.keys, kKeyRing, key, P::kKeysAt, j);
+    if (kAhead && item >= a.instances) break;
+    bring_beside(j);
     for (int t = 1; t < a.trips; ++t) {
       const int before = j;
       j = j + 1 < a.key_tiles ? j + 1 : 0;
@@ -257,9 +271,9 @@ __device__ __forceinline__ void produce(const Arguments& a, uint32_t base) {
   }
 }
 
-/// `kEarly`: what scores have besides is done while the second product runs, else behind both. `kTurns`: products are started in turn. `kHeld`:
-/// queries are in registers, and a bias is read where it is added.
-template <int kForm, int kGroups, int kKeys, bool kEarly, bool kTurns, bool kHeld>
+/// `kEarly`: what scores have besides is done while the second product runs, else behind both. `kHeld`: queries are in registers, and a bias is
+/// read where it is added. `kAhead`: the first product of the next instance starts behind the last one of this.
+template <int kForm, int kGroups, int kKeys, bool kEarly, Turns kTurns, bool kHeld, bool kAhead>
 __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
   using P = Places<kForm, kGroups, kKeys>;
   constexpr int kScores = kKeys / 2;
@@ -269,7 +283,8 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
   const int row = group * 64 + warp * 16 + lane % 16;
   const float by = a.cap != 0.0f ? a.scale / a.cap : 0.0f, in_bits = 1.4426950408889634f;
   Place query{0, 0}, key{0, 0}, value{0, 0}, beside{0, 0};
-  if (kTurns && group == kGroups - 1) turn_give(1);
+  const int own = 1 + group, next = 1 + (group + 1) % kGroups;
+  if (kTurns != kFree && group == kGroups - 1) turn_give(1);
 
   float s[kScores] = {}, o[64], sum[2];
   uint32_t held[kHeld ? 8 : 1][4];
@@ -440,15 +455,8 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin_ns));
   Place before{0, 0};
   bool storing = false;
-  for (int item = blockIdx.x; item < a.instances; item += gridDim.x) {
-    int rest = item, batch = 0;
-    if (a.batch_first) batch = rest % a.batches, rest /= a.batches;
-    const int tile = rest % a.tiles;
-    rest /= a.tiles;
-    const int head = rest % a.heads;
-    rest /= a.heads;
-    if (!a.batch_first) batch = rest % a.batches;
-    const int plane = batch * a.heads + head;
+  // the first product of an instance, where it begins or ahead
+  const auto begin_instance = [&]() {
     barrier_wait(full(barriers, kQueryRing, query), query.parity);
     if constexpr (kHeld) {
 #pragma unroll
@@ -458,13 +466,27 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
       }
     }
     barrier_wait(full(barriers, kKeyRing, key), key.parity);
+    if (kTurns == kDone && !(kAhead && storing)) turn_wait(own);
     multiply_keys();
+  };
+  if (kAhead) begin_instance();
+  for (int item = blockIdx.x; item < a.instances; item += gridDim.x) {
+    int rest = item, batch = 0;
+    if (a.batch_first) batch = rest % a.batches, rest /= a.batches;
+    const int tile = rest % a.tiles;
+    rest /= a.tiles;
+    const int head = rest % a.heads;
+    rest /= a.heads;
+    if (!a.batch_first) batch = rest % a.batches;
+    const int plane = batch * a.heads + head;
+    if (!kAhead) begin_instance();
     load_side();
     sum[0] = sum[1] = 0.0f;
 #pragma unroll
     for (int i = 0; i < 64; ++i) o[i] = 0.0f;
     wait<0>();
     for (int i = 0; i < kScores; ++i) asm volatile("" : "+f"(s[i]));
+    if (kTurns == kDone && !(kAhead && storing)) turn_give(next);
     if (lane == 0) barrier_arrive(free_of(barriers, kKeyRing, key));
     key.next<2>();
     constexpr bool kApart = kForm == kMaskBits || (kForm == kBias && kHeld);
@@ -479,14 +501,15 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
     }
     for (int t = 1; t < a.trips; ++t) {
       barrier_wait(full(barriers, kKeyRing, key), key.parity);
-      if (kTurns) turn_wait(1 + group);
+      if (kTurns != kFree) turn_wait(own);
       multiply_keys();
       barrier_wait(full(barriers, kValueRing, value), value.parity);
       multiply_values();
-      if (kTurns) turn_give(1 + (group + 1) % kGroups);
+      if (kTurns == kStarted) turn_give(next);
       load_side();
       wait<1>();
       for (int i = 0; i < kScores; ++i) asm volatile("" : "+f"(s[i]));
+      if (kTurns == kDone) turn_give(next);
       if (lane == 0) barrier_arrive(free_of(barriers, kKeyRing, key));
       key.next<2>();
       if constexpr (kEarly && kForm != kPlain) {
@@ -508,7 +531,16 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
       weights(!kEarly && kForm != kMaskBits);
     }
     barrier_wait(full(barriers, kValueRing, value), value.parity);
+    if (kAhead && kTurns != kFree) turn_wait(own);
     multiply_values();
+    const Place done = query;
+    before = query;
+    storing = true;
+    query.next<P::kQuerySlots>();
+    if constexpr (kAhead) {
+      begin_instance();
+      if (kTurns == kStarted) turn_give(next);
+    }
     float total[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -516,13 +548,14 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
       total[i] += __shfl_xor_sync(0xffffffffu, total[i], 2);
       asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(total[i]) : "f"(total[i]));
     }
-    wait<0>();
+    wait<kAhead ? 1 : 0>();
     for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(o[i]));
+    if (kAhead && kTurns == kDone) turn_give(next);
     if (lane == 0) barrier_arrive(free_of(barriers, kValueRing, value));
     value.next<2>();
     // the result goes where the queries of its rows were, which all warps of the group have read
     asm volatile("bar.sync %0, 128;" ::"r"(5 + group) : "memory");
-    const uint32_t to = base + query.slot * P::kQueryBytes;
+    const uint32_t to = base + done.slot * P::kQueryBytes;
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
       const int i = 8 * n;
@@ -544,15 +577,16 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
       asm volatile("cp.async.bulk.commit_group;" ::: "memory");
       if (P::kQuerySlots == 1) {
         asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-        barrier_arrive(free_of(barriers, kQueryRing, query));
+        barrier_arrive(free_of(barriers, kQueryRing, done));
       }
     }
-    before = query;
-    storing = true;
-    query.next<P::kQuerySlots>();
+  }
+  if constexpr (kAhead) {
+    wait<0>();
+    for (int i = 0; i < kScores; ++i) asm volatile("" : "+f"(s[i]));
   }
   if (lane == 0) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-  if (kTurns && group == 0) turn_wait(1);
+  if (kTurns != kFree && group == 0) turn_wait(1);
   if (threadIdx.x == 0) {
     long long end_ns;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(end_ns));
@@ -561,7 +595,7 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
   }
 }
 
-template <int kForm, int kGroups, int kKeys, bool kEarly, bool kTurns, bool kHeld>
+template <int kForm, int kGroups, int kKeys, bool kEarly, Turns kTurns, bool kHeld, bool kAhead>
 __global__ void __launch_bounds__(kGroups * 128 + 128, 1) loaded(const __grid_constant__ Arguments a) {
   using P = Places<kForm, kGroups, kKeys>;
   extern __shared__ unsigned char storage[];
@@ -578,21 +612,23 @@ __global__ void __launch_bounds__(kGroups * 128 + 128, 1) loaded(const __grid_co
   __syncthreads();
   if (threadIdx.x >= kGroups * 128) {
     registers_give<kGroups == 2 ? 40 : 32>();
-    if (threadIdx.x / 32 == kGroups * 4 && elected()) produce<kForm, kGroups, kKeys>(a, base);
+    if (threadIdx.x / 32 == kGroups * 4 && elected()) produce<kForm, kGroups, kKeys, kAhead>(a, base);
   } else {
     registers_take<kGroups == 2 ? 232 : 160>();
-    consume<kForm, kGroups, kKeys, kEarly, kTurns, kHeld>(a, base);
+    consume<kForm, kGroups, kKeys, kEarly, kTurns, kHeld, kAhead>(a, base);
   }
 }
 
 struct Named {
   const char* name;
-  int form, groups, keys, early, turns, held, bytes;
+  int form, groups, keys, early, turns, held, ahead, trips, bytes;
   void (*kernel)(Arguments);
 };
 
-template <int kForm, int kGroups, int kKeys, bool kEarly, bool kTurns, bool kHeld = false>
-constexpr Named named(const char* name) {
+/// `trips`: of an instance, whose keys end with its rows; 0 where it takes all keys.
+template <int kForm, int kGroups, int kKeys, bool kEarly, Turns kTurns, bool kHeld = false,
+          bool kAhead = false>
+constexpr Named named(const char* name, int trips = 0) {
   return {name,
           kForm,
           kGroups,
@@ -600,21 +636,26 @@ constexpr Named named(const char* name) {
           kEarly,
           kTurns,
           kHeld,
+          kAhead,
+          trips,
           Places<kForm, kGroups, kKeys>::kBytes,
-          loaded<kForm, kGroups, kKeys, kEarly, kTurns, kHeld>};
+          loaded<kForm, kGroups, kKeys, kEarly, kTurns, kHeld, kAhead>};
 }
 
 const Named kForms[] = {
-    named<kPlain, 2, 128, false, true>("plain"),
-    named<kPlain, 3, 64, false, true>("plain"),
-    named<kMaskBytes, 2, 128, true, true>("mask"),
-    named<kMaskBits, 2, 128, false, true>("mask, as bits"),
-    named<kMaskBits, 2, 128, false, true, true>("mask, as bits"),
-    named<kMaskBits, 2, 128, true, true, true>("mask, as bits"),
-    named<kBias, 2, 128, true, true>("bias"),
-    named<kBias, 3, 64, true, true>("bias"),
-    named<kCap, 3, 64, true, true>("soft cap"),
-    named<kCap, 3, 64, false, true>("soft cap"),
+    named<kPlain, 2, 128, false, kStarted>("plain"),
+    named<kPlain, 3, 64, false, kStarted>("plain"),
+    named<kMaskBytes, 2, 128, true, kStarted>("mask"),
+    named<kMaskBits, 2, 128, false, kStarted>("mask, as bits"),
+    named<kMaskBits, 2, 128, false, kStarted, true>("mask, as bits"),
+    named<kMaskBits, 2, 128, true, kStarted, true>("mask, as bits"),
+    named<kBias, 2, 128, true, kStarted>("bias"),
+    named<kBias, 3, 64, true, kStarted>("bias"),
+    named<kCap, 3, 64, true, kStarted>("soft cap"),
+    named<kCap, 3, 64, false, kStarted>("soft cap"),
+    named<kPlain, 2, 128, false, kStarted>("short", 9),
+    named<kPlain, 2, 128, false, kDone>("short", 9),
+    named<kPlain, 2, 128, false, kDone, false, true>("short", 9),
 };
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
@@ -661,11 +702,12 @@ bool make_permuted(CUtensorMap* map, const void* tensor, int rows, int box_rows)
 
 extern "C" int forms() { return sizeof(kForms) / sizeof(kForms[0]); }
 extern "C" const char* form_name(int n) { return kForms[n].name; }
-/// Rows and keys of a tile; whether what is besides is early, and whether there are turns; 0 plain, 1 and 2 masks, 3 bias, 4 soft cap;
-/// whether queries are in registers.
+/// Rows and keys of a tile; whether what is besides is early, and which turns; 0 plain, 1 and 2 masks, 3 bias, 4 soft cap; whether queries are in
+/// registers; whether an instance's first product starts ahead; trips of an instance that does not take all keys.
 extern "C" int form_number(int n, int which) {
   const Named& f = kForms[n];
-  const int numbers[] = {f.groups * 64, f.keys, f.early, f.turns, f.form, f.held};
+  const int numbers[] = {f.groups * 64, f.keys, f.early, f.turns,
+                         f.form,        f.held, f.ahead, f.trips};
   return numbers[which];
 }
 
@@ -688,6 +730,7 @@ extern "C" int run_form(int n, const Operands* x, int ctas, int batches, int hea
   a.trips = trips;
   a.instances = instances;
   a.batch_first = f.form == kBias;
+  a.behind = f.trips > 0;
   a.scale = scale;
   a.cap = cap;
   a.clocks = static_cast<long long*>(x->clocks);

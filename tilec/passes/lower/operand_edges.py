@@ -67,11 +67,12 @@ def ragged(
     return begin, end, condition
 
 
-def clear(roles: Roles, operand: Staged, beside_zeros: bool, span: Span) -> None:
-    """Zeros where the consumed axis ends inside the tensor. `beside_zeros`: the other operand is in registers, which are 0 there."""
+def clear(roles: Roles, operand: Staged, beside_zeros: bool, span: Span) -> tuple[k.Op, ...]:
+    """Zeros where the consumed axis ends inside the tensor. `beside_zeros`: the other operand is in registers, which are 0 there. What has to
+    stand between this and the release of the tile's slot: a fence takes long, and does not hold the product up behind its start."""
     first, last = ends(roles, operand)
     if first is None and last is None:
-        return
+        return ()
     buffer = roles.buffers[operand.source.id]
     begin, end, condition = ragged(roles, operand, first, last)
     assert operand.load is not None
@@ -81,6 +82,7 @@ def clear(roles: Roles, operand: Staged, beside_zeros: bool, span: Span) -> None
         roles.tile(operand), buffer, operand.k_axis, begin, end, interleaved, asks, span=span
     )
     roles.context.out.append(k.IfUniform(condition, (cleared,), span=span))
+    return (k.IfUniform(condition, (a.ReadFence(),), span=span),) if asks else ()
 
 
 def _extent(roles: Roles, operand: Staged) -> int:
