@@ -4,7 +4,8 @@ usage: python bench/loaded_limit.py [--out FILE] [--library FILE] [--chained FIL
 
 Beside chained_limit.py, whose loop waits for nothing but its products: keys and values come by bulk copies through rings of two slots, from
 tensors of 4 x 16 heads of 4096 tokens and 128 columns; instances load queries and store results; masks and biases of each score come from memory.
-Instances of the form `short` have nine trips, over the keys that end with their rows; what lies beside their trips is shared among as few.
+Instances of the form `window` have nine trips at most, over the keys that end with their rows, are masked at both ends, and are dealt as ours are: what
+lies beside their trips is shared among as few.
 Each form is compared with PyTorch, then started again and again for a while, in turns with the others and with our generated kernels (`--ours`):
 
     launches     what a launch of our kernels does
@@ -47,7 +48,7 @@ PLAIN, MASK_BYTES, MASK_BITS, BIAS, SOFT_CAP = range(5)
 WALKS = 20
 OURS = {
     "plain": ["full"],
-    "short": ["causal", "1024 keys", "window"],
+    "window": ["causal", "1024 keys", "window"],
     "mask": ["mask in memory"],
     "bias": ["bias in memory"],
     "soft cap": ["soft cap"],
@@ -156,9 +157,9 @@ class Limit:
         elif kind == SOFT_CAP:
             s = CAP * torch.tanh(s / CAP)
         if self.number(form, 7):
-            tile = torch.arange(LENGTH, device="cuda") // 128
-            first = (tile + 1 - self.trips(form)).clamp(min=0)[:, None]
-            s = s.masked_fill((tile < first) | (tile >= first + self.trips(form)), -math.inf)
+            at = torch.arange(LENGTH, device="cuda")
+            back = at[:, None] - at[None, :]
+            s = s.masked_fill((back < 0) | (back >= 128 * (self.trips(form) - 1)), -math.inf)
         want = torch.softmax(s, 2) @ v
         return float((self.o[-1, -2:].float() - want).norm() / want.norm())
 
@@ -174,7 +175,9 @@ class Limit:
         if self.number(form, 6):
             tile += ", ahead"
         trips, all_of_them = self.trips(form), self.instances(form)
-        blocks = all_of_them * trips * rows * keys // 128**2 if self.number(form, 7) else BLOCKS
+        blocks = BLOCKS
+        if self.number(form, 7):
+            blocks = BATCH * HEADS * sum(min(n + 1, trips) for n in range(LENGTH // 128))
         run = partial(self.run, form)
         endless = ENDLESS * 128 // keys
         return [

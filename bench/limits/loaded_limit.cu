@@ -11,7 +11,7 @@
 
 namespace {
 
-enum Form { kPlain, kMaskBytes, kMaskBits, kBias, kCap };
+enum Form { kPlain, kMaskBytes, kMaskBits, kBias, kCap, kWindow };
 
 /// Products start in no order, or in turns: of a trip, passed on as soon as they are started; or of the first one as well, passed on when the scores
 /// are done.
@@ -23,7 +23,7 @@ struct Arguments {
   CUtensorMap queries, keys, values, beside, result;
   int tiles, heads, batches;  // instances: tiles of rows, heads, sequences
   int trips, key_tiles;       // of an instance; of a head
-  int behind;                 // whether an instance's keys are those that end with its rows
+  int walks;                  // how often a launch walks through the instances of a window
   int instances;
   int batch_first;  // instances of all sequences of a head and a tile come one after the other
   float scale, cap;
@@ -196,11 +196,42 @@ __device__ __forceinline__ uint32_t free_of(uint32_t barriers, Ring ring, const 
   return full(barriers, ring, at) + 16;
 }
 
-/// The first tile of keys of a tile of `rows` rows.
-template <int kKeys>
-__device__ __forceinline__ int first_keys(const Arguments& a, int tile, int rows) {
-  const int first = (tile + 1) * rows / kKeys - a.trips;
-  return a.behind && first > 0 ? first : 0;
+/// What a CTA does at one of its turns: a tile of rows of a head, over so many tiles of keys from `first` on.
+struct Instance {
+  int tile, head, batch, plane, first, trips;
+};
+
+constexpr int kSection = 16;  // heads of a window whose instances are dealt together
+
+/// The instance at a CTA's `turn`, or, of a window, at the next one that has any; false behind the last. Those of a window are dealt to and fro,
+/// section by section, the longest first; each sees as many tiles of keys at most, which end with its rows.
+template <int kForm>
+__device__ __forceinline__ bool find_instance(const Arguments& a, int& turn, Instance* found) {
+  const int ctas = gridDim.x, cta = blockIdx.x, planes = a.heads * a.batches;
+  if constexpr (kForm == kWindow) {
+    const int each = a.tiles * kSection, rounds = (each + ctas - 1) / ctas;
+    for (;; ++turn) {
+      const int section = turn / rounds, round = turn % rounds;
+      if (section * kSection >= planes * a.walks) return false;
+      const int above = round * ctas + ((round + section) % 2 == 0 ? cta : ctas - 1 - cta);
+      if (above >= each) continue;
+      const int tile = a.tiles - 1 - above / kSection;
+      const int plane = (section * kSection + above % kSection) % planes;
+      const int trips = tile + 1 < a.trips ? tile + 1 : a.trips;
+      *found = {tile, plane % a.heads, plane / a.heads, plane, tile + 1 - trips, trips};
+      return true;
+    }
+  }
+  int rest = turn * ctas + cta, batch = 0;
+  if (rest >= a.instances) return false;
+  if (a.batch_first) batch = rest % a.batches, rest /= a.batches;
+  const int tile = rest % a.tiles;
+  rest /= a.tiles;
+  const int head = rest % a.heads;
+  rest /= a.heads;
+  if (!a.batch_first) batch = rest % a.batches;
+  *found = {tile, head, batch, batch * a.heads + head, 0, a.trips};
+  return true;
 }
 
 /// `kAhead`: one more tile of queries and keys behind the last instance, whose product nobody reads.
@@ -209,15 +240,11 @@ __device__ __forceinline__ void produce(const Arguments& a, uint32_t base) {
   using P = Places<kForm, kGroups, kKeys>;
   const uint32_t barriers = base + P::kBarriersAt;
   Place query{0, 1}, key{0, 1}, value{0, 1}, beside{0, 1};
-  for (int item = blockIdx.x; kAhead || item < a.instances; item += gridDim.x) {
-    int rest = item, batch = 0;
-    if (a.batch_first) batch = rest % a.batches, rest /= a.batches;
-    const int tile = rest % a.tiles;
-    rest /= a.tiles;
-    const int head = rest % a.heads;
-    rest /= a.heads;
-    if (!a.batch_first) batch = rest % a.batches;
-    const int plane = batch * a.heads + head;
+  for (int turn = 0;; ++turn) {
+    Instance now{};
+    const bool any = find_instance<kForm>(a, turn, &now);
+    if (!kAhead && !any) break;
+    const int tile = now.tile, head = now.head, batch = now.batch, plane = now.plane;
     const auto bring = [&](const CUtensorMap& map, Ring ring, Place& at, int place, int j) {
       barrier_wait(free_of(barriers, ring, at), at.parity);
       const uint32_t landed = full(barriers, ring, at);
@@ -256,11 +283,11 @@ __device__ __forceinline__ void produce(const Arguments& a, uint32_t base) {
               full(barriers, kQueryRing, query), col, tile * P::kRows, plane);
     }
     query.next<P::kQuerySlots>();
-    int j = first_keys<kKeys>(a, tile, P::kRows);
+    int j = now.first;
     bring(a.keys, kKeyRing, key, P::kKeysAt, j);
-    if (kAhead && item >= a.instances) break;
+    if (kAhead && !any) break;
     bring_beside(j);
-    for (int t = 1; t < a.trips; ++t) {
+    for (int t = 1; t < now.trips; ++t) {
       const int before = j;
       j = j + 1 < a.key_tiles ? j + 1 : 0;
       bring(a.keys, kKeyRing, key, P::kKeysAt, j);
@@ -362,6 +389,20 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
       p = fmaf(p, z, 0.1332094f);
       p = fmaf(p, z, -0.3333296f);
       s[i] = x * fmaf(p, z, 1.0f);
+    }
+  };
+  // the first tile of keys of a window that has all of them, and the last one
+  const auto edges = [&](int t, int trips) {
+    if constexpr (kForm == kWindow) {
+      const bool from = t == 0 && trips == a.trips, upto = t == trips - 1;
+      const int at = group * 64 + warp * 16 + lane / 4 - lane % 4 * 2;
+      if (from || upto) {
+#pragma unroll
+        for (int i = 0; i < kScores; ++i) {
+          const int key = i / 4 * 8 + i % 2 - i % 4 / 2 * 8;
+          s[i] = (from ? key > at : key <= at) ? s[i] : __int_as_float(0xff800000);
+        }
+      }
     }
   };
   // the polynomial is right for small arguments: a look at the largest one
@@ -470,15 +511,10 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
     multiply_keys();
   };
   if (kAhead) begin_instance();
-  for (int item = blockIdx.x; item < a.instances; item += gridDim.x) {
-    int rest = item, batch = 0;
-    if (a.batch_first) batch = rest % a.batches, rest /= a.batches;
-    const int tile = rest % a.tiles;
-    rest /= a.tiles;
-    const int head = rest % a.heads;
-    rest /= a.heads;
-    if (!a.batch_first) batch = rest % a.batches;
-    const int plane = batch * a.heads + head;
+  Instance now{};
+  int turn = 0;
+  for (bool any = find_instance<kForm>(a, turn, &now); any;) {
+    const int tile = now.tile, plane = now.plane, trips = now.trips;
     if (!kAhead) begin_instance();
     load_side();
     sum[0] = sum[1] = 0.0f;
@@ -491,6 +527,7 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
     key.next<2>();
     constexpr bool kApart = kForm == kMaskBits || (kForm == kBias && kHeld);
     if (kApart) all_besides();
+    edges(0, trips);
     if (kForm == kBias && kHeld) release_side();
     weights(!kApart);
     if (P::kQuerySlots == 2 && storing) {
@@ -499,7 +536,7 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
         barrier_arrive(free_of(barriers, kQueryRing, before));
       }
     }
-    for (int t = 1; t < a.trips; ++t) {
+    for (int t = 1; t < trips; ++t) {
       barrier_wait(full(barriers, kKeyRing, key), key.parity);
       if (kTurns != kFree) turn_wait(own);
       multiply_keys();
@@ -512,6 +549,7 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
       if (kTurns == kDone) turn_give(next);
       if (lane == 0) barrier_arrive(free_of(barriers, kKeyRing, key));
       key.next<2>();
+      edges(t, trips);
       if constexpr (kEarly && kForm != kPlain) {
         // both arms give the values: nothing moves behind the wait
         if (__builtin_expect(kForm == kCap ? far() : a.never != 0, 0)) {
@@ -530,6 +568,7 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
       if (!kEarly && kForm == kMaskBits) all_besides();
       weights(!kEarly && kForm != kMaskBits);
     }
+    any = find_instance<kForm>(a, ++turn, &now);
     barrier_wait(full(barriers, kValueRing, value), value.parity);
     if (kAhead && kTurns != kFree) turn_wait(own);
     multiply_values();
@@ -625,7 +664,7 @@ struct Named {
   void (*kernel)(Arguments);
 };
 
-/// `trips`: of an instance, whose keys end with its rows; 0 where it takes all keys.
+/// `trips`: of an instance of a window, at most.
 template <int kForm, int kGroups, int kKeys, bool kEarly, Turns kTurns, bool kHeld = false,
           bool kAhead = false>
 constexpr Named named(const char* name, int trips = 0) {
@@ -653,9 +692,9 @@ const Named kForms[] = {
     named<kBias, 3, 64, true, kStarted>("bias"),
     named<kCap, 3, 64, true, kStarted>("soft cap"),
     named<kCap, 3, 64, false, kStarted>("soft cap"),
-    named<kPlain, 2, 128, false, kStarted>("short", 9),
-    named<kPlain, 2, 128, false, kDone>("short", 9),
-    named<kPlain, 2, 128, false, kDone, false, true>("short", 9),
+    named<kWindow, 2, 128, false, kStarted>("window", 9),
+    named<kWindow, 2, 128, false, kDone>("window", 9),
+    named<kWindow, 2, 128, false, kDone, false, true>("window", 9),
 };
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
@@ -703,7 +742,7 @@ bool make_permuted(CUtensorMap* map, const void* tensor, int rows, int box_rows)
 extern "C" int forms() { return sizeof(kForms) / sizeof(kForms[0]); }
 extern "C" const char* form_name(int n) { return kForms[n].name; }
 /// Rows and keys of a tile; whether what is besides is early, and which turns; 0 plain, 1 and 2 masks, 3 bias, 4 soft cap; whether queries are in
-/// registers; whether an instance's first product starts ahead; trips of an instance that does not take all keys.
+/// registers; whether an instance's first product starts ahead; trips of an instance of a window at most.
 extern "C" int form_number(int n, int which) {
   const Named& f = kForms[n];
   const int numbers[] = {f.groups * 64, f.keys, f.early, f.turns,
@@ -730,7 +769,7 @@ extern "C" int run_form(int n, const Operands* x, int ctas, int batches, int hea
   a.trips = trips;
   a.instances = instances;
   a.batch_first = f.form == kBias;
-  a.behind = f.trips > 0;
+  a.walks = instances / (a.tiles * heads * batches);
   a.scale = scale;
   a.cap = cap;
   a.clocks = static_cast<long long*>(x->clocks);

@@ -19,7 +19,7 @@ _INFIX = {
 }  # fmt: skip
 
 
-_LABELS = {"otherwise": "else", "producer": "producer", "consumer": "consumer", "ahead": "ahead"}
+_LABELS = {"otherwise": "else", "producer": "producer", "consumer": "consumer", "ahead": "ahead", "last": "behind"}
 """Blocks of an op that are announced."""
 
 

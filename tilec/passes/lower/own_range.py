@@ -67,6 +67,8 @@ class OwnRange:
 def find_own_range(roles: Roles, loop: t.For, name: str, trips: k.Expr) -> OwnRange | None:
     """The own range of a loop whose products start in turns, declared in front of it; None where all parts need all trips."""
     context, form = roles.context, roles.form
+    if form.leads:
+        return None  # the next instance's first product waits for slots that a part would give back behind its last
     dots = [op for op in loop.body.ops if isinstance(op, t.Dot)]
     if form.sharing is not None or products_of(context).swapped or form.products.apart:
         return None
