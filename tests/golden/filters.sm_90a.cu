@@ -1508,7 +1508,7 @@ struct host_Argument {
 }
 
 /// Refuses what is too large, null or misaligned, and a written argument that overlaps another one.
-template <int kCount>
+template <size_t kCount>
 cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
                                  host_Sentence* sentence) {
   constexpr int64_t kMostBytes = int64_t{1} << 60;
@@ -1519,8 +1519,8 @@ cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
       return sentence->refuse(a.name, " is", " misaligned", {{"bytes wanted", a.alignment}});
     }
   }
-  for (int i = 0; i < kCount; ++i) {
-    for (int j = i + 1; j < kCount; ++j) {
+  for (size_t i = 0; i < kCount; ++i) {
+    for (size_t j = i + 1; j < kCount; ++j) {
       const host_Argument& a = arguments[i];
       const host_Argument& b = arguments[j];
       if ((a.written || b.written) && host_overlap(a, b)) {
@@ -3070,9 +3070,6 @@ __device__ __forceinline__ void blocks_body_3(const bf16_t* __restrict__ a,
         }
       }
       cp_async_commit();
-      cp_async_wait<0>();
-      __syncthreads();  // a_tile is written before it is read
-      __syncthreads();  // b_tile is read before it is written again
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * k_tile * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
@@ -3107,7 +3104,7 @@ __device__ __forceinline__ void blocks_body_3(const bf16_t* __restrict__ a,
       }
       cp_async_commit();
       cp_async_wait<0>();
-      __syncthreads();  // b_tile is written before it is read
+      __syncthreads();  // both operands are written before they are read
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
@@ -3908,9 +3905,6 @@ __device__ __forceinline__ void steps_body_3(const bf16_t* __restrict__ a,
         }
       }
       cp_async_commit();
-      cp_async_wait<0>();
-      __syncthreads();  // a_tile is written before it is read
-      __syncthreads();  // b_tile is read before it is written again
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * k_tile * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
@@ -3945,7 +3939,7 @@ __device__ __forceinline__ void steps_body_3(const bf16_t* __restrict__ a,
       }
       cp_async_commit();
       cp_async_wait<0>();
-      __syncthreads();  // b_tile is written before it is read
+      __syncthreads();  // both operands are written before they are read
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;

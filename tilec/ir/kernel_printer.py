@@ -19,7 +19,13 @@ _INFIX = {
 }  # fmt: skip
 
 
-_LABELS = {"otherwise": "else", "producer": "producer", "consumer": "consumer", "ahead": "ahead", "last": "behind"}
+_LABELS = {
+    "otherwise": "else",
+    "producer": "producer",
+    "consumer": "consumer",
+    "ahead": "ahead",
+    "last": "behind",
+}
 """Blocks of an op that are announced."""
 
 
