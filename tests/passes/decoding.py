@@ -42,7 +42,7 @@ def _kernel(counts: Sequence[int], how: dict[str, dict[str, object]]) -> k.Kerne
 
 @cache
 def _program(form: str, digits: int) -> Path:
-    """A program that prints the digits of every instance: `form` is "plain", "swept", "walked", "rotated", "uneven", "fresh", "ahead", "drawn" or
+    """A program that prints the digits of every instance: `form` is "plain", "swept", "walked", "uneven", "fresh", "ahead", "drawn" or
     "section" and a size."""
     swept = "swept" in form
     how: dict[str, dict[str, object]] = {"i": {"swept": 8}} if swept else {}
@@ -58,7 +58,7 @@ def _program(form: str, digits: int) -> Path:
     render = Renderer({}, lambda sym: True, {})
     if "walked" in form:
         lines = shares(kernel, render)
-        walk = a.Instances((), "fresh" not in form, "rotated" in form, ahead="ahead" in form)
+        walk = a.Instances((), keep="fresh" not in form, ahead="ahead" in form)
         around, numbers = instance_loop(kernel, render, set(names), walk)
         lines += [*around, *numbers]
     elif "drawn" in form:
@@ -69,7 +69,7 @@ def _program(form: str, digits: int) -> Path:
         lines = ["for (int number = 0; number < total; ++number) {"]
         lines += decode(kernel, render, set(names), "number")
     shown = 'std::printf("' + " ".join("%d" for _ in names) + '\\n", ' + ", ".join(names) + ");"
-    behind = next_place(kernel, render, walk) if "walked" in form and "ahead" in form else []
+    behind = next_place(kernel, render) if "ahead" in form else []
     text = "\n".join([*lines, shown, *behind, "}"])
     sizes = [f"int n_{name} = std::atoi(argv[{n + 3}]);" for n, name in enumerate(names)]
     total = " * ".join(f"n_{name}" for name in names)

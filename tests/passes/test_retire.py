@@ -159,10 +159,8 @@ class Walk:
                     self.pending.append(op)
                 case a.WarpgroupWait():
                     del self.pending[: len(self.pending) - op.pending]
-                case k.Loop():
+                case k.Loop() | a.Instances():
                     self.block(op.body)
-                case a.Instances():
-                    self.block((*op.first, *op.body, *op.last))
                 case _:
                     names = {f.name for f in fragments(op)}
                     self.touched(names, op)

@@ -112,24 +112,14 @@ def instance_loop(
             ]
         elif "more" in words:
             found = [f"const bool more = {number} + {step} < {total};"]
-        if op.ahead:
-            walk = [*before, f"int {number} = place;", "int round = 0;"]
-            before = walk if before else [f"int {number} = {first};"]
-            head, found = f"while ({number} < {total}) {{", []
     if keep:
         kept = [f"const IntDivisor {name} = int_divisor({of});" for name, of in divisors.items()]
         return [*kept, *prepared, *before, head, *found], [*lines, *tail]
     return [*before, head, *prepared, *found], [*_anew(divisors), *lines, *tail]
 
 
-def next_place(kernel: k.Kernel, render: Renderer, op: a.Instances) -> list[str]:
-    """Lines that find an instance's successor."""
-    step = _workers(kernel)
-    if not kernel.grid[-1].uneven:
-        if not op.rotated or len(_of_clusters(kernel, ())[0].grid) < 2:
-            return [f"item += {step};"]
-        on = f"place = place + 1 < {step} ? place + 1 : 0;"
-        return [on, f"round += {step};", "item = round + place;"]
+def next_place(kernel: k.Kernel, render: Renderer) -> list[str]:
+    """Lines that find the next instance of an uneven grid."""
     return ["++turn;", f"place = {_place(kernel, render)};"]
 
 

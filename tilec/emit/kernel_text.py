@@ -149,7 +149,6 @@ class KernelWriter:
                 text = macro(op, self, self.block(op.then), self.block(op.otherwise))
             case a.Instances():
                 self.next_place = self._next_place(op) if op.ahead else []
-                first = self.block(op.first)
                 parts = [self.op(inner) for inner in op.body]
                 words = set(re.findall(r"\w+", "\n".join(parts)))
                 numbers: list[str] = []
@@ -159,7 +158,7 @@ class KernelWriter:
                     around, numbers = instance_loop(self.kernel, self.renderer, words, op)
                 at = _first_asked(op, parts, numbers)
                 inner = "\n".join([*parts[:at], *numbers, *parts[at:]])
-                text = macro(op, self, "\n".join(around), inner, first, self.block(op.last))
+                text = macro(op, self, "\n".join(around), inner)
             case e.InstanceQueue():
                 inner = self.block(op.body)
                 words = set(re.findall(r"\w+", inner))
@@ -175,7 +174,7 @@ class KernelWriter:
         """Lines that find an instance's successor."""
         if op.tickets is not None:
             return next_told(op.tickets)
-        return next_place(self.kernel, self.renderer, op)
+        return next_place(self.kernel, self.renderer)
 
     def _comment(self, span: Span) -> str:
         if span is NOWHERE or span.source.name == "<none>":
@@ -544,8 +543,6 @@ for (int {step} = 0; {step} < {behind}; ++{step}) {{
 def _first_asked(op: a.Instances, parts: Sequence[str], numbers: Sequence[str]) -> int:
     """Where in an instance its trip numbers are declared: at its start, or, where nothing reads them before a loop is done, behind it, in
     front of a wait for its products: the divisions take as long as many other instructions, and are done meanwhile."""
-    if op.ahead:
-        return 0  # the number is the next one's before the instance ends
     names = set(re.findall(r"\b(?:int|IntDivisor) (\w+) = ", "\n".join(numbers)))
     asked = (n for n, part in enumerate(parts) if names & set(re.findall(r"\w+", part)))
     at = next(asked, 0)

@@ -353,7 +353,7 @@ class NextUnless(Op):
 
 @dataclass(frozen=True)
 class NextPlace(Op):
-    """Finds the next instance for the loop around, which is `ahead`."""
+    """Finds the next instance of an uneven grid, or of those that a role is told, for the loop around, which is `ahead`."""
 
 
 SHARES = "_shares"
@@ -385,8 +385,7 @@ class Instances(Op):
     """The body for each instance of the nest that falls to this CTA, or to its cluster. With `keep` registers hold what instance
     numbers are divided by from one to the next. `rotated`: a CTA's place moves on by one in each round, so that the instances with little
     to do are not all of the same CTAs. With `tickets` those that the CTA draws: the role itself (`draws`), or its producer, which tells it.
-    `ahead`: the body finds the next one (`NextPlace`). `first` is done in front of the loop, `last` behind it: an instance may begin what the
-    next one goes on with."""
+    `ahead`: the body finds the next one (`NextPlace`)."""
 
     body: tuple[Op, ...]
     keep: bool = True
@@ -394,8 +393,6 @@ class Instances(Op):
     tickets: Tickets | None = None
     draws: bool = False
     ahead: bool = False
-    first: tuple[Op, ...] = ()
-    last: tuple[Op, ...] = ()
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -284,12 +284,6 @@ class Facts:
             if constant is not None:
                 needed = -(constant // coefficient) * divisor
                 return True if self._prove(atom.args[0] - needed, depth - 1) else None
-        if atom.op == "//" and divisor is not None and divisor > 0 > coefficient:
-            # c * (a // d) + r >= 0 where a < d * (r // -c + 1)
-            constant = rest.constant
-            if constant is not None:
-                beyond = (constant // -coefficient + 1) * divisor
-                return True if self._prove(beyond - 1 - atom.args[0], depth - 1) else None
         return None
 
     def _follows(self, sym: Sym, fact: Sym) -> bool:

@@ -19,13 +19,7 @@ _INFIX = {
 }  # fmt: skip
 
 
-_LABELS = {
-    "otherwise": "else",
-    "producer": "producer",
-    "consumer": "consumer",
-    "ahead": "ahead",
-    "last": "behind",
-}
+_LABELS = {"otherwise": "else", "producer": "producer", "consumer": "consumer", "ahead": "ahead"}
 """Blocks of an op that are announced."""
 
 

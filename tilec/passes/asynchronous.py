@@ -54,8 +54,6 @@ CHUNK_ROWS, CHUNK_WIDTHS = 16, (128, 64)
 that the tile is whole multiples of. Both are spans of a swizzle."""
 CHUNKS_UNDER_WAY = 4096
 """Bytes of a warp's chunks that have room in shared memory: the slots take turns."""
-FEW_TRIPS = 16
-"""Of a loop with several products: what an instance does beside so few takes a tenth of its time and more."""
 ROOM_BESIDES = 36
 """Registers of a consumer beside accumulators and what waits to leave (ptxas; more spill)."""
 
@@ -121,8 +119,6 @@ class Asynchronous:
     """rows that the producer brings behind an instance's last operand tiles, of those that are loaded `early`"""
     rows_ahead: bool = False
     """the consumers read them before the last product is done, not behind it"""
-    leads: bool = False
-    """the first product of the next instance starts behind the last one of this"""
     lag: int = 0
     """trips that each warpgroup ends a loop of products behind the one before it, 0: all end together"""
 
@@ -284,7 +280,6 @@ def plan_asynchronous(
         dealt=sharing is not None or bool(streams) or not _hang_on_memory(nest, facts),
         launched=min(255, target.registers_per_sm // (WARPGROUP * (warpgroups + 1)) // 8 * 8),
         interleaved=interleaved,
-        leads=sharing is None and split is None and _never_long(nest, facts),
         lag=_lag(channels[0].slots, warpgroups, target) if bare and sharing and not streams else 0,
     )
 
@@ -295,14 +290,6 @@ def _lag(slots: int, warpgroups: int, target: Target) -> int:
     not share operands launches of several rounds are 0.4 to 1.3 % slower with it on an H200."""
     deep = 0 < target.staggered_slots <= slots
     return slots - 1 if deep and warpgroups > 1 else 0
-
-
-def _never_long(nest: t.Nest, facts: Facts) -> bool:
-    """Whether loops with several products never have many trips, so that the work between two instances is worth to be hidden."""
-    loops = [op for op in all_ops(nest.body) if isinstance(op, t.For)]
-    chained = [x for x in loops if sum(isinstance(y, t.Dot) for y in all_ops(x.body)) > 1]
-    few = (facts.prove_nonnegative(FEW_TRIPS - facts.numeric(x.trips)) for x in chained)
-    return bool(chained) and all(few)
 
 
 def _hang_on_memory(nest: t.Nest, facts: Facts) -> bool:

@@ -3,7 +3,7 @@
 Tile IR   topk · reindex · eliminate_dead · hoist · reload · sink_stores · skip_dead
           for warpgroups, and for chained products of warps: schedule (filter_trips · fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
-Kernel IR lower · loads_ahead · across · between · retire · synchronize · exchange · queue · slices · tickets · lead
+Kernel IR lower · loads_ahead · across · between · retire · synchronize · exchange · queue · slices · tickets
 Host      launch plan · decisions
 
 A nest with products is tried in the asynchronous form of a target that has one; the variants of that form come first (the last of them
@@ -46,7 +46,6 @@ from tilec.passes import (
     exchange,
     full_rounds,
     launch_notes,
-    lead,
     loads_ahead,
     queue,
     reindex,
@@ -213,9 +212,6 @@ def run(
             if form_of is not None and not form_of.dealt and not variant.name.endswith("any_out"):
                 kernel = tickets.run(kernel, counter)
                 snapshot("tickets", kernel)
-            if form_of is not None and form_of.leads:
-                kernel = lead.run(kernel)
-                snapshot("lead", kernel)
             _check_shared(kernel, target)
             flag = all_trips.flag_of(form) if kernel.queue else ""
             draws = variant.asynchronous is not None and kernel.queue

@@ -63,8 +63,6 @@ class OwnRange:
 def find_own_range(rings: OperandRings, loop: t.For, name: str, trips: k.Expr) -> OwnRange | None:
     """The own range of a loop whose products start in turns, declared in front of it; None where all parts need all trips."""
     context, form = rings.context, rings.form
-    if form.leads:
-        return None  # the next instance's first product waits for slots that a part would give back behind its last
     dots = [op for op in loop.body.ops if isinstance(op, t.Dot)]
     if form.sharing is not None or products_of(context).swapped or form.products.apart:
         return None
