@@ -25,6 +25,9 @@ from tilec.lazy_dataclass import dataclass
 
 LARGEST_FACTOR = 2.0**8
 """What a weight may exceed the one of the program by."""
+WIDE_FACTOR = 2.0**48
+"""What a weight may exceed the one of the program by, and a row's first sum may be less than its largest weight, where weights and sums have
+8 bits of exponent: a product with values of up to 2^64 has room for the sums of any row, and less than 2^-126 is no part of them."""
 
 
 @dataclass(frozen=True)
