@@ -255,7 +255,7 @@ class Usual:
         """For each row whether the reference has to move, by a sum of its weights."""
         flags = t.TileType(BOOL, total.type.axes)
 
-        def made(op: str, *args: t.Value, name: str = "") -> t.Value:
+        def made(op: t.ElementwiseName, *args: t.Value, name: str = "") -> t.Value:
             value = replace(self.numbers.fresh(total, flags), name=name)
             self.ops.append(
                 t.Elementwise(outs=(value,), op=op, args=args, span=self.weight.op.span)
