@@ -2,16 +2,28 @@
 
     n = max(m, max(s))                  w' = exp2(s * c + r)                    r = -m * c; not a number where a row is far
     w = exp2(s * c - n * c)             l' = l + sum(w')
-    a = exp2(m * c - n * c)       ->    if rarely a lane's part of sum(w') is not below 2^8:
+    a = exp2(m * c - n * c)       ->    if rarely a lane's part of sum(w') is not below 2^48:
     l = l * a + sum(w)                      n, w, a, l, o as the program says; r = -n * c
     o = o * a                           else: m, w', l', o as they are
     m = n
 
-Most trips have neither a maximum nor a factor. What a lane adds up is more than each of its weights, so that none exceeds 2^8 times
-what the program says; and it is not a number where the reference is none. The reference of a row that has seen nothing yet makes any weight
+Most trips have neither a maximum nor a factor. What a lane adds up is more than each of its weights, so that none exceeds 2^48 times
+what the program says, or 2^8 times where weights are not rounded to bf16, whose exponents are those of f32; and it is not a number where the reference
+is none. The reference of a row that has seen nothing yet makes any weight
 large, but not those of -inf, as long as scores are scaled down (c <= 1/2). A warp takes the branch for all its rows. Where scores have a term
 that grows with the trip's number and the loop does not run backwards the maximum moves in every trip, and trips stay as they are; so they do where registers are short. Where
 masks leave some rows few scores in the first trip, all begin with a reference that is 2^8 times as large (`schedule/rising`).
+
+Where rows begin with nothing (m = -inf, l = 0, o = 0) and weights have such exponents, 0 is as good a reference as their maximum: the first trip, in
+front of the loop, has no maximum either.
+
+    n = max(m, max(s))                  w = exp2(s * c); l = sum(w)
+    w = exp2(s * c - n * c)       ->    if rarely a row's sum(w) is not in 2^-48 … 2^48, or there is no other trip:
+    l, r = sum(w), -n * c                   n, w, l, r as the program says
+                                        else: n = 0, r = 0
+
+A row that has seen nothing so far, or minus infinities alone, has a sum of 0, and one with an infinite score or none that is a number a sum that is
+not below 2^48. Rows of a single trip may have a few keys alone: the largest weight beside its maximum is 1, which no rounding changes.
 """
 
 from __future__ import annotations
@@ -21,7 +33,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BF16, BOOL, F32
+from tilec.ir.dtypes import BF16, BOOL, F32, I32
 from tilec.ir.facts import Facts
 from tilec.ir.rescaled import LARGEST_FACTOR, WIDE_FACTOR, Rescaling
 from tilec.ir.symbolic import Var
@@ -242,6 +254,16 @@ class _First(Usual):
         except Refused:
             return None
 
+    def _goes_on(self) -> t.Value:
+        """Whether there is another trip. Rows that have no other see few keys, whose largest weight is exact beside their maximum."""
+        trips = t.Value(self.numbers.next, t.TileType(I32), "")
+        some = t.Value(self.numbers.next + 1, t.TileType(BOOL), "goes_on")
+        self.numbers.next += 2
+        self.ops.append(t.FromSym(outs=(trips,), sym=self.loop.loop.trips))
+        args = (trips, self.constant(self.ops, 0, I32))
+        self.ops.append(t.Elementwise(outs=(some,), op="gt", args=args))
+        return some
+
     def begun(self) -> tuple[list[t.Op], t.For]:
         """The ops in front of the loop, and the loop. Raises Refused."""
         loop = self.loop
@@ -253,7 +275,7 @@ class _First(Usual):
         own = self.parts_of_sum(zeros)
         total = replace(self.numbers.fresh(own), name="")
         self.ops.append(t.Combine(outs=(total,), arg=own, span=self.weight.op.span))
-        asked = self.late(total, least=1.0 / WIDE_FACTOR)
+        asked = self.late(total, least=1.0 / WIDE_FACTOR, beside=self._goes_on())
         then = [op for op in self.before if op.outs and op.outs[0].id in self.moving]
         following = loop.in_bits(reference, then)
         merges: list[t.Merge] = []

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL, F32
+from tilec.ir.dtypes import BOOL, F32, DType
 from tilec.ir.rescaled import LARGEST_FACTOR, Rescaling
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import substitute
@@ -111,8 +111,8 @@ class Usual:
         ops.append(kind(outs=(made,), span=value.span, **parts))
         return made
 
-    def constant(self, ops: list[t.Op], number: float) -> t.Value:
-        value = t.Value(self.numbers.next, t.TileType(F32), "")
+    def constant(self, ops: list[t.Op], number: float, dtype: DType = F32) -> t.Value:
+        value = t.Value(self.numbers.next, t.TileType(dtype), "")
         self.numbers.next += 1
         ops.append(t.Constant(outs=(value,), value=number))
         return value
@@ -251,8 +251,10 @@ class Usual:
                 return total
         raise Refused
 
-    def late(self, total: t.Value, least: float | None = None) -> t.Value:
-        """For each row whether the reference has to move, by a sum of its weights."""
+    def late(
+        self, total: t.Value, least: float | None = None, beside: t.Value | None = None
+    ) -> t.Value:
+        """For each row whether the reference has to move, by a sum of its weights, or where what stands `beside` it is false."""
         flags = t.TileType(BOOL, total.type.axes)
 
         def made(op: t.ElementwiseName, *args: t.Value, name: str = "") -> t.Value:
@@ -265,6 +267,8 @@ class Usual:
         near = made("lt", total, self.constant(self.ops, self.most))
         if least is not None:
             near = made("and", near, made("ge", total, self.constant(self.ops, least)))
+        if beside is not None:
+            near = made("and", near, beside)
         return made("not", near, name="late")
 
     def merge(self, moved: t.Value, kept: t.Value) -> t.Merge:
