@@ -14,8 +14,8 @@ large, but not those of -inf, as long as scores are scaled down (c <= 1/2). A wa
 that grows with the trip's number and the loop does not run backwards the maximum moves in every trip, and trips stay as they are; so they do where registers are short. Where
 masks leave some rows few scores in the first trip, all begin with a reference that is 2^8 times as large (`schedule/rising`).
 
-Where rows begin with nothing (m = -inf, l = 0, o = 0) and weights have such exponents, 0 is as good a reference as their maximum: the first trip, in
-front of the loop, has no maximum either.
+Where weights have such exponents the first trip, in front of the loop, has no maximum either: rows go on with what they begin with, and where that
+is nothing (m = -inf, l = 0, o = 0) 0 is as good a reference as their maximum.
 
     n = max(m, max(s))                  w = exp2(s * c); l = sum(w)
     w = exp2(s * c - n * c)       ->    if rarely a row's sum(w) is not in 2^-48 … 2^48, or there is no other trip:
@@ -213,7 +213,7 @@ class _Loop(Usual):
 
 
 class _First(Usual):
-    """The first trip of a rotated loop in which all rows begin, as it stands in front of the loop: rows have 0 for a reference."""
+    """The first trip of a rotated loop, as it stands in front of the loop."""
 
     def __init__(self, loop: _Loop, ops: list[t.Op]):
         self.loop, self.before = loop, ops
@@ -222,15 +222,14 @@ class _First(Usual):
         reference, definitions = loop.running.initial, loop.definitions
         super().__init__(trip, reference, loop.rescaling, loop.numbers, loop.origin, definitions)
         made = self.made.get(reference.id)
-        nothing = [v for v in operands(made) if self.is_none(v)] if made is not None else []
-        full = definitions.defining.get(nothing[0].id) if nothing else None
+        entries = [v for v in operands(made) if v.id not in self.made] if made is not None else []
         inside = {id(op) for op in trip}
         read = [u for n in self.moving for u in definitions.users[n] if id(u) not in inside]
-        if not loop.is_wide or not isinstance(full, t.Full) or not self._scales_nothing():
+        if not loop.is_wide or len(entries) != 1 or any(u is not loop.loop for u in read):
             raise Refused
-        if any(u is not loop.loop for u in read):
+        self.entry, self.most = entries[0], WIDE_FACTOR
+        if self.is_none(self.entry) and not self._scales_nothing():
             raise Refused
-        self.full, self.most = full, WIDE_FACTOR
 
     def _scales_nothing(self) -> bool:
         """Whether the factors of rows, which are 0 in this trip, scale zeros alone."""
@@ -254,6 +253,17 @@ class _First(Usual):
         except Refused:
             return None
 
+    def _begin(self) -> tuple[t.Value, t.Value]:
+        """The reference that rows begin with, and the same in bits: what they have in front of the trip, and 0 where that is nothing."""
+        if not self.is_none(self.entry):
+            return self.entry, self.loop.in_bits(self.entry, self.ops)
+        full = self.definitions.defining[self.entry.id]
+        assert isinstance(full, t.Full)
+        zero = self.constant(self.ops, 0.0)
+        zeros = replace(self.numbers.fresh(self.entry), name="")
+        self.ops.append(replace(full, outs=(zeros,), value=zero))
+        return zeros, zeros
+
     def _goes_on(self) -> t.Value:
         """Whether there is another trip. Rows that have no other see few keys, whose largest weight is exact beside their maximum."""
         trips = t.Value(self.numbers.next, t.TileType(I32), "")
@@ -268,11 +278,9 @@ class _First(Usual):
         """The ops in front of the loop, and the loop. Raises Refused."""
         loop = self.loop
         reference = loop.running.initial
-        zero = self.constant(self.ops, 0.0)
-        zeros = replace(self.numbers.fresh(reference), name="")
-        self.ops.append(replace(self.full, outs=(zeros,), value=zero))
-        self.usual[reference.id] = zeros
-        own = self.parts_of_sum(zeros)
+        kept, first = self._begin()
+        self.usual[reference.id] = kept
+        own = self.parts_of_sum(first)
         total = replace(self.numbers.fresh(own), name="")
         self.ops.append(t.Combine(outs=(total,), arg=own, span=self.weight.op.span))
         asked = self.late(total, least=1.0 / WIDE_FACTOR, beside=self._goes_on())
@@ -281,15 +289,15 @@ class _First(Usual):
         merges: list[t.Merge] = []
         carried: list[t.Carried] = []
         for c in loop.loop.carried:
-            initial = self.stays(c.initial, zeros)
+            initial = self.stays(c.initial, first)
             if initial is not c.initial and initial is not None:
                 if number(loop.definitions, initial) != 0:
                     # what no row has in front of it does not move with the row either
-                    merges.append(self.merge(c.initial, zeros))
+                    merges.append(self.merge(c.initial, first))
                     initial = merges[-1].result
                 c = replace(c, initial=initial)
             carried.append(c)
-        merges.append(t.Merge(following, zeros, self.numbers.fresh(following)))
+        merges.append(t.Merge(following, first, self.numbers.fresh(following)))
         moved = {id(op) for op in then}
         rest = [op for op in self.before if id(op) not in moved]
         loop.loop = replace(loop.loop, carried=tuple(carried))
