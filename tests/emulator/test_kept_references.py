@@ -52,7 +52,6 @@ STEPS: dict[str, list[float]] = {
     "rises within the factor": [0, 2, 4, 6, 8, 10],
     "rises slowly": [0, 4, 8, 12, 16, 20],
     "rises to the limit": [0, 5.5, 0, 5.5, 11, 11],
-    "from limit to limit": [-33, 31, -33, 33.25, 33, 66],
     "rises by 1000": [0, 1000, 2000, 3000, 4000, 5000],
     "falls": [100, 80, 60, 40, 20, 0],
     "falls by 1000": [5000, 4000, 3000, 2000, 1000, 0],
@@ -146,15 +145,6 @@ def test_weights_in_f16(steps: str, folder: Path) -> None:
     program = compiled(text, folder)
     assert "any_late" in program.file.cu
     close(program.run({"S": S, "T": T, "scale": 1.0}, change), kept, 1.0)
-
-
-def test_first_trips_have_no_maximum(folder: Path) -> None:
-    """Rows begin at a reference of 0, unless weights are of few bits of exponent: the first maximum stands in a branch."""
-    for dtype in ("bf16", "f16"):
-        text = compiled(attention().replace("bf16", dtype), folder).file.cu
-        begin = text.index("kernel begin")
-        first = text[begin : text.index("seldom();", begin)]
-        assert ("OpMax" in first) == (dtype == "f16")
 
 
 def test_trips_have_no_maximum(folder: Path) -> None:

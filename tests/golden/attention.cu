@@ -1215,12 +1215,172 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
     }
   }
 
+  // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+  float max_tile[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    max_tile[i_step] = OpMax<float>::identity();
+  }
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        max_tile[i_step] = OpMax<float>::combine(max_tile[i_step], tile[i_step][j_step][j_sub]);
+      }
+    }
+  }
+
+  // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+  bool any_far = false;
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    any_far = any_far || abs_of(m_new) >= far_from;
+  }
+  const bool rare = any_lane(any_far);
+
+  // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
+  }
+
+  // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+  float ref[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+    ref[i_step] = ref_2;
+  }
+
+  // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+  Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        tile_2[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+      }
+    }
+  }
+
+  // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+  float row[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    row[i_step] = -fma(m_new, in_bits, 0.0f);
+  }
+  float row_2[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    row_2[i_step] = in_bits;
+  }
+  float row_3[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    row_3[i_step] = -fma(m_new, in_bits, 0.0f);
+  }
+
+  // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+  if (__builtin_expect(rare, 0)) {
+    seldom();
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          tile_2[i_step][j_step][j_sub] = far ? tile_2[i_step][j_step][j_sub] - ref[i_step]
+              : tile_2[i_step][j_step][j_sub];
+        }
+      }
+    }
+
+    // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const bool far = abs_of(ref[i_step]) > far_from;
+      row[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
+    }
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const bool far = abs_of(ref[i_step]) > far_from;
+      row_2[i_step] = far ? s_2 : in_bits;
+    }
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const bool far = abs_of(ref[i_step]) > far_from;
+      row_3[i_step] = -fma(ref[i_step], far ? s_2 : in_bits, 0.0f);
+    }
+  }
+
+  // attention.tile:19  alpha = exp(m - ref)
+  float tile_3[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    tile_3[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step];
+  }
+  float alpha[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float alpha_2 = exp2_fast(tile_3[i_step]);
+    alpha[i_step] = alpha_2;
+  }
+
+  // attention.tile:18  p     = exp(s - ref[:, None])
+  Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        const float p_2 = exp2_fast(fma(tile_2[i_step][j_step][j_sub], in_bits, row[i_step]));
+        p[i_step][j_step][j_sub] = p_2;
+      }
+    }
+  }
+
   // attention.tile:20  l     = l * alpha + sum(p, axis=1)
   float sum_p[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     sum_p[i_step] = OpSum<float>::identity();
   }
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        sum_p[i_step] += p[i_step][j_step][j_sub];
+      }
+    }
+  }
+
+  // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
+  float l[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float l_2 = 0.0f * alpha[i_step] + sum_p[i_step];
+    l[i_step] = l_2;
+  }
+  float m[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    m[i_step] = m_new;
+  }
+
+  // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
   Vector<bf16_t, kWidthJ> carried[kStepsI][kStepsJ];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -1229,236 +1389,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       Vector<float, kWidthJ> carried_wide;
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        const float p = exp2_fast(fma(tile[i_step][j_step][j_sub], in_bits, 0.0f));
-        sum_p[i_step] += p;
-        carried_wide[j_sub] = p;
+        carried_wide[j_sub] = p[i_step][j_step][j_sub];
       }
       carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-    }
-  }
-
-  // attention.tile:18  p     = exp(s - ref[:, None])
-  float total[kStepsI];
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    total[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-  }
-
-  // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-  float l[kStepsI];
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    l[i_step] = sum_p[i_step];
-  }
-
-  // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-  float m[kStepsI];
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    m[i_step] = 0.0f;
-  }
-  float carried_2[kStepsI];
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    carried_2[i_step] = 0.0f;
-  }
-
-  // attention.tile:18  p     = exp(s - ref[:, None])
-  bool any_late = false;
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    const bool late = !(total[i_step] < 281474976710656.0f
-        && total[i_step] >= 3.552713678800501e-15f);
-    any_late = any_late || late;
-  }
-  if (__builtin_expect(any_lane(any_late), 0)) {
-    seldom();
-
-    // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-    float max_tile[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      max_tile[i_step] = OpMax<float>::identity();
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          max_tile[i_step] = OpMax<float>::combine(max_tile[i_step], tile[i_step][j_step][j_sub]);
-        }
-      }
-    }
-
-    // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-    bool any_far = false;
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-      any_far = any_far || abs_of(m_new) >= far_from;
-    }
-    const bool rare = any_lane(any_far);
-
-    // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
-    }
-
-    // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-    float ref[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-      const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-      ref[i_step] = ref_2;
-    }
-
-    // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-    Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          tile_2[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
-        }
-      }
-    }
-
-    // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-    float row[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-      row[i_step] = -fma(m_new, in_bits, 0.0f);
-    }
-    float row_2[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      row_2[i_step] = in_bits;
-    }
-    float row_3[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-      row_3[i_step] = -fma(m_new, in_bits, 0.0f);
-    }
-
-    // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-    if (__builtin_expect(rare, 0)) {
-      seldom();
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const bool far = abs_of(ref[i_step]) > far_from;
-            tile_2[i_step][j_step][j_sub] = far ? tile_2[i_step][j_step][j_sub] - ref[i_step]
-                : tile_2[i_step][j_step][j_sub];
-          }
-        }
-      }
-
-      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        row[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        row_2[i_step] = far ? s_2 : in_bits;
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        row_3[i_step] = -fma(ref[i_step], far ? s_2 : in_bits, 0.0f);
-      }
-    }
-
-    // attention.tile:18  p     = exp(s - ref[:, None])
-    Vector<float, kWidthJ> p[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const float p_2 = exp2_fast(fma(tile_2[i_step][j_step][j_sub], in_bits, row[i_step]));
-          p[i_step][j_step][j_sub] = p_2;
-        }
-      }
-    }
-
-    // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-    float sum_p_2[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      sum_p_2[i_step] = OpSum<float>::identity();
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          sum_p_2[i_step] += p[i_step][j_step][j_sub];
-        }
-      }
-    }
-    float l_moved[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float alpha = exp2_fast(fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step]);
-      const float l_2 = 0.0f * alpha + sum_p_2[i_step];
-      l_moved[i_step] = l_2;
-    }
-
-    // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-    float m_moved[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-      m_moved[i_step] = m_new;
-    }
-    float carried_2_moved[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-      const bool near = abs_of(m_new) <= far_from;
-      carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
-          : NAN;
-    }
-
-    // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        Vector<float, kWidthJ> carried_wide;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          carried_wide[j_sub] = p[i_step][j_step][j_sub];
-        }
-        carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-      }
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      l[i_step] = l_moved[i_step];
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      m[i_step] = m_moved[i_step];
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      carried_2[i_step] = carried_2_moved[i_step];
     }
   }
 
@@ -1470,11 +1403,22 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
     for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
       for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-        acc[i_step][t2_step][t2_sub] = 0.0f;
+        acc[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
       }
     }
   }
+
+  // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+  float carried_2[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    const bool near = abs_of(m_new) <= far_from;
+    carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
+  }
   const int j_tile_whole_end = min_of(ceil_div(T, BN) - 1, T / 32 - 1);
+
+  // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
   for (int j_tile = 0; j_tile < ceil_div(T, BN) - 1; ++j_tile) {
     cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
@@ -1526,23 +1470,23 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           }
         }
       }
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_3[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+            tile_4[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
           }
         }
       }
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-      float sum_p_3[kStepsI];
+      float sum_p_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p_3[i_step] = OpSum<float>::identity();
+        sum_p_2[i_step] = OpSum<float>::identity();
       }
       Vector<bf16_t, kWidthJ> carried_next[kStepsI][kStepsJ];
 
@@ -1576,9 +1520,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1605,9 +1549,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1634,9 +1578,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1663,9 +1607,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1692,9 +1636,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1721,9 +1665,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1750,9 +1694,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1785,9 +1729,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1814,9 +1758,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1843,9 +1787,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1872,9 +1816,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1901,9 +1845,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1930,9 +1874,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1959,9 +1903,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1988,9 +1932,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2015,9 +1959,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2033,18 +1977,18 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       float l_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float l_3 = l[i_step] + sum_p_3[i_step];
+        const float l_3 = l[i_step] + sum_p_2[i_step];
         l_2[i_step] = l_3;
       }
 
       // attention.tile:18  p     = exp(s - ref[:, None])
-      bool any_late_2 = false;
+      bool any_late = false;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool late = !(sum_p_3[i_step] < 281474976710656.0f);
-        any_late_2 = any_late_2 || late;
+        const bool late = !(sum_p_2[i_step] < 256.0f);
+        any_late = any_late || late;
       }
-      if (__builtin_expect(any_lane(any_late_2), 0)) {
+      if (__builtin_expect(any_lane(any_late), 0)) {
         seldom();
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
@@ -2060,7 +2004,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
-                  tile_3[i_step][j_step][j_sub]);
+                  tile_4[i_step][j_step][j_sub]);
             }
           }
         }
@@ -2090,14 +2034,14 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         }
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_4[i_step][j_step][j_sub] = tile_3[i_step][j_step][j_sub];
+              tile_5[i_step][j_step][j_sub] = tile_4[i_step][j_step][j_sub];
             }
           }
         }
@@ -2128,8 +2072,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 const bool far = abs_of(ref_2[i_step]) > far_from;
-                tile_4[i_step][j_step][j_sub] = far ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
-                    : tile_4[i_step][j_step][j_sub];
+                tile_5[i_step][j_step][j_sub] = far ? tile_5[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_5[i_step][j_step][j_sub];
               }
             }
           }
@@ -2149,11 +2093,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
             row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
           }
         }
-        float alpha[kStepsI];
+        float alpha_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_2 = exp2_fast(row_5[i_step]);
-          alpha[i_step] = alpha_2;
+          const float alpha_3 = exp2_fast(row_5[i_step]);
+          alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
@@ -2164,7 +2108,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+              const float p_3 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                   row_4[i_step]));
               p_2[i_step][j_step][j_sub] = p_3;
             }
@@ -2172,10 +2116,10 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         }
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-        float sum_p_4[kStepsI];
+        float sum_p_3[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_4[i_step] = OpSum<float>::identity();
+          sum_p_3[i_step] = OpSum<float>::identity();
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2183,31 +2127,31 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_4[i_step] += p_2[i_step][j_step][j_sub];
+              sum_p_3[i_step] += p_2[i_step][j_step][j_sub];
             }
           }
         }
         float l_2_moved[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float l_3 = l[i_step] * alpha[i_step] + sum_p_4[i_step];
+          const float l_3 = l[i_step] * alpha_2[i_step] + sum_p_3[i_step];
           l_2_moved[i_step] = l_3;
         }
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        float m_moved_2[kStepsI];
+        float m_moved[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
-          m_moved_2[i_step] = m_new;
+          m_moved[i_step] = m_new;
         }
-        float carried_2_moved_2[kStepsI];
+        float carried_2_moved[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
           const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
-              ? unseen : NAN;
+          carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
+              : NAN;
         }
 
         // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
@@ -2229,7 +2173,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
             #pragma unroll
             for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-              acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
+              acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
             }
           }
         }
@@ -2239,11 +2183,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          m[i_step] = m_moved_2[i_step];
+          m[i_step] = m_moved[i_step];
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          carried_2[i_step] = carried_2_moved_2[i_step];
+          carried_2[i_step] = carried_2_moved[i_step];
         }
       }
       #pragma unroll
@@ -2299,7 +2243,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         }
       }
       const int j_end = T - BN * j_tile - BN;
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
@@ -2308,17 +2252,17 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_3[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
+            tile_4[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
                 : -INFINITY;
           }
         }
       }
 
       // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-      float sum_p_3[kStepsI];
+      float sum_p_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p_3[i_step] = OpSum<float>::identity();
+        sum_p_2[i_step] = OpSum<float>::identity();
       }
       Vector<bf16_t, kWidthJ> carried_next[kStepsI][kStepsJ];
 
@@ -2352,9 +2296,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2381,9 +2325,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2410,9 +2354,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2439,9 +2383,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2468,9 +2412,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2497,9 +2441,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2526,9 +2470,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2561,9 +2505,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2590,9 +2534,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2619,9 +2563,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2648,9 +2592,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2677,9 +2621,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2706,9 +2650,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2735,9 +2679,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2764,9 +2708,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2791,9 +2735,9 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2809,18 +2753,18 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
       float l_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const float l_3 = l[i_step] + sum_p_3[i_step];
+        const float l_3 = l[i_step] + sum_p_2[i_step];
         l_2[i_step] = l_3;
       }
 
       // attention.tile:18  p     = exp(s - ref[:, None])
-      bool any_late_2 = false;
+      bool any_late = false;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool late = !(sum_p_3[i_step] < 281474976710656.0f);
-        any_late_2 = any_late_2 || late;
+        const bool late = !(sum_p_2[i_step] < 256.0f);
+        any_late = any_late || late;
       }
-      if (__builtin_expect(any_lane(any_late_2), 0)) {
+      if (__builtin_expect(any_lane(any_late), 0)) {
         seldom();
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
@@ -2836,7 +2780,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
-                  tile_3[i_step][j_step][j_sub]);
+                  tile_4[i_step][j_step][j_sub]);
             }
           }
         }
@@ -2866,14 +2810,14 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         }
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_4[i_step][j_step][j_sub] = tile_3[i_step][j_step][j_sub];
+              tile_5[i_step][j_step][j_sub] = tile_4[i_step][j_step][j_sub];
             }
           }
         }
@@ -2904,8 +2848,8 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 const bool far = abs_of(ref_2[i_step]) > far_from;
-                tile_4[i_step][j_step][j_sub] = far ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
-                    : tile_4[i_step][j_step][j_sub];
+                tile_5[i_step][j_step][j_sub] = far ? tile_5[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_5[i_step][j_step][j_sub];
               }
             }
           }
@@ -2925,11 +2869,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
             row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
           }
         }
-        float alpha[kStepsI];
+        float alpha_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_2 = exp2_fast(row_5[i_step]);
-          alpha[i_step] = alpha_2;
+          const float alpha_3 = exp2_fast(row_5[i_step]);
+          alpha_2[i_step] = alpha_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
@@ -2940,7 +2884,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+              const float p_3 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                   row_4[i_step]));
               p_2[i_step][j_step][j_sub] = p_3;
             }
@@ -2948,10 +2892,10 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         }
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-        float sum_p_4[kStepsI];
+        float sum_p_3[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_4[i_step] = OpSum<float>::identity();
+          sum_p_3[i_step] = OpSum<float>::identity();
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -2959,31 +2903,31 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_4[i_step] += p_2[i_step][j_step][j_sub];
+              sum_p_3[i_step] += p_2[i_step][j_step][j_sub];
             }
           }
         }
         float l_2_moved[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float l_3 = l[i_step] * alpha[i_step] + sum_p_4[i_step];
+          const float l_3 = l[i_step] * alpha_2[i_step] + sum_p_3[i_step];
           l_2_moved[i_step] = l_3;
         }
 
         // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        float m_moved_2[kStepsI];
+        float m_moved[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
-          m_moved_2[i_step] = m_new;
+          m_moved[i_step] = m_new;
         }
-        float carried_2_moved_2[kStepsI];
+        float carried_2_moved[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
           const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
-              ? unseen : NAN;
+          carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
+              : NAN;
         }
 
         // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
@@ -3005,7 +2949,7 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
           for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
             #pragma unroll
             for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-              acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
+              acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
             }
           }
         }
@@ -3015,11 +2959,11 @@ __device__ __forceinline__ void attention_body(const bf16_t* __restrict__ q,
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          m[i_step] = m_moved_2[i_step];
+          m[i_step] = m_moved[i_step];
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          carried_2[i_step] = carried_2_moved_2[i_step];
+          carried_2[i_step] = carried_2_moved[i_step];
         }
       }
       #pragma unroll

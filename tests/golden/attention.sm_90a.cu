@@ -1699,12 +1699,189 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
       }
 
-      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-      float sum_p[kStepsI];
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_tile[kStepsI];
+      float max_tile_chains[kStepsI][kStepsJChain];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = OpSum<float>::identity();
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_chain_step = j_step % 4;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            max_tile_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                ? tile[i_step][j_step][j_sub]
+                : OpMax<float>::combine(max_tile_chains[i_step][j_chain_step],
+                tile[i_step][j_step][j_sub]);
+          }
+        }
       }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
+          max_tile[i_step] = j_chain_step <= 0 ? max_tile_chains[i_step][j_chain_step]
+              : OpMax<float>::combine(max_tile[i_step], max_tile_chains[i_step][j_chain_step]);
+        }
+      }
+
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      bool any_far = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        any_far = any_far || abs_of(m_new) >= far_from;
+      }
+      const bool rare = any_lane(any_far);
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
+      }
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
+      }
+
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile_2[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float row[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        row[i_step] = -fma(m_new, in_bits, 0.0f);
+      }
+      float row_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        row_2[i_step] = in_bits;
+      }
+      float row_3[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        row_3[i_step] = -fma(m_new, in_bits, 0.0f);
+      }
+
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      if (__builtin_expect(rare, 0)) {
+        seldom();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const bool far = abs_of(ref[i_step]) > far_from;
+              tile_2[i_step][j_step][j_sub] = far ? tile_2[i_step][j_step][j_sub] - ref[i_step]
+                  : tile_2[i_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row_2[i_step] = far ? s_2 : in_bits;
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row_3[i_step] = -fma(ref[i_step], far ? s_2 : in_bits, 0.0f);
+        }
+      }
+
+      // attention.tile:19  alpha = exp(m - ref)
+      float tile_3[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        tile_3[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step];
+      }
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float alpha_2 = exp2_fast(tile_3[i_step]);
+        alpha[i_step] = alpha_2;
+      }
+
+      // attention.tile:18  p     = exp(s - ref[:, None])
+      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_2[i_step][j_step][j_sub], in_bits, row[i_step]));
+            p[i_step][j_step][j_sub] = p_2;
+          }
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      float sum_p[kStepsI];
+      float sum_p_chains[kStepsI][kStepsJChain];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_chain_step = j_step % 4;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            sum_p_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                ? p[i_step][j_step][j_sub] : sum_p_chains[i_step][j_chain_step]
+                + p[i_step][j_step][j_sub];
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
+          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step]
+              : sum_p[i_step] + sum_p_chains[i_step][j_chain_step];
+        }
+      }
+
+      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
+      float l[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float l_2 = 0.0f * alpha[i_step] + sum_p[i_step];
+        l[i_step] = l_2;
+      }
+      float m[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        m[i_step] = m_new;
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       Vector<bf16_t, kWidthJ> carried[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -1713,253 +1890,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p = exp2_fast(fma(tile[i_step][j_step][j_sub], in_bits, 0.0f));
-            sum_p[i_step] += p;
-            carried_wide[j_sub] = p;
+            carried_wide[j_sub] = p[i_step][j_step][j_sub];
           }
           carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
-
-      // attention.tile:18  p     = exp(s - ref[:, None])
-      float total[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        total[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-      }
-
-      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-      float l[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        l[i_step] = sum_p[i_step];
-      }
-
-      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-      float m[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        m[i_step] = 0.0f;
-      }
-      float carried_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        carried_2[i_step] = 0.0f;
-      }
-
-      // attention.tile:18  p     = exp(s - ref[:, None])
-      bool any_late = false;
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool late = !(total[i_step] < 281474976710656.0f
-            && total[i_step] >= 3.552713678800501e-15f);
-        any_late = any_late || late;
-      }
-      if (__builtin_expect(any_lane(any_late), 0)) {
-        seldom();
-
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        float max_tile[kStepsI];
-        float max_tile_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain_step = j_step % 4;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_tile_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? tile[i_step][j_step][j_sub]
-                  : OpMax<float>::combine(max_tile_chains[i_step][j_chain_step],
-                  tile[i_step][j_step][j_sub]);
-            }
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_tile[i_step] = j_chain_step <= 0 ? max_tile_chains[i_step][j_chain_step]
-                : OpMax<float>::combine(max_tile[i_step], max_tile_chains[i_step][j_chain_step]);
-          }
-        }
-
-        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-        bool any_far = false;
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-          any_far = any_far || abs_of(m_new) >= far_from;
-        }
-        const bool rare = any_lane(any_far);
-
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
-        }
-
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float ref[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-          const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-          ref[i_step] = ref_2;
-        }
-
-        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-        Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_2[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
-            }
-          }
-        }
-
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-          row[i_step] = -fma(m_new, in_bits, 0.0f);
-        }
-        float row_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_2[i_step] = in_bits;
-        }
-        float row_3[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-          row_3[i_step] = -fma(m_new, in_bits, 0.0f);
-        }
-
-        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-        if (__builtin_expect(rare, 0)) {
-          seldom();
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const bool far = abs_of(ref[i_step]) > far_from;
-                tile_2[i_step][j_step][j_sub] = far ? tile_2[i_step][j_step][j_sub] - ref[i_step]
-                    : tile_2[i_step][j_step][j_sub];
-              }
-            }
-          }
-
-          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref[i_step]) > far_from;
-            row[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
-          }
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref[i_step]) > far_from;
-            row_2[i_step] = far ? s_2 : in_bits;
-          }
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref[i_step]) > far_from;
-            row_3[i_step] = -fma(ref[i_step], far ? s_2 : in_bits, 0.0f);
-          }
-        }
-
-        // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> p[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_2 = exp2_fast(fma(tile_2[i_step][j_step][j_sub], in_bits, row[i_step]));
-              p[i_step][j_step][j_sub] = p_2;
-            }
-          }
-        }
-
-        // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-        float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain_step = j_step % 4;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? p[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
-                  + p[i_step][j_step][j_sub];
-            }
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
-          }
-        }
-        float l_moved[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha = exp2_fast(fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step]);
-          const float l_2 = 0.0f * alpha + sum_p_2[i_step];
-          l_moved[i_step] = l_2;
-        }
-
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        float m_moved[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-          m_moved[i_step] = m_new;
-        }
-        float carried_2_moved[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-          const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
-              : NAN;
-        }
-
-        // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            Vector<float, kWidthJ> carried_wide;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              carried_wide[j_sub] = p[i_step][j_step][j_sub];
-            }
-            carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          l[i_step] = l_moved[i_step];
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          m[i_step] = m_moved[i_step];
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          carried_2[i_step] = carried_2_moved[i_step];
         }
       }
 
@@ -1971,10 +1904,21 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
           for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-            acc[i_step][t2_step][t2_sub] = 0.0f;
+            acc[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
           }
         }
       }
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      float carried_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        const bool near = abs_of(m_new) <= far_from;
+        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
+      }
+
+      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       const int j_tile_own = S - BM * i_tile <= warpgroup * 64 ? 0 : ceil_div(T, BN) - 1;
       const int j_tile_whole_end = min_of(ceil_div(T, BN) - 1, T / 128 - 1);
       const int j_tile_whole_own = min_of(j_tile_whole_end, j_tile_own);
@@ -2018,7 +1962,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         wgmma_commit();
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-        Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
@@ -2030,16 +1974,16 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_3[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+              tile_4[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
             }
           }
         }
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-        float sum_p_3[kStepsI];
+        float sum_p_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_3[i_step] = OpSum<float>::identity();
+          sum_p_2[i_step] = OpSum<float>::identity();
         }
         wgmma_wait<0>();
         settle(acc);
@@ -2052,9 +1996,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+              const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_3[i_step] += p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2063,18 +2007,18 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         float l_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float l_3 = l[i_step] + sum_p_3[i_step];
+          const float l_3 = l[i_step] + sum_p_2[i_step];
           l_2[i_step] = l_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        bool any_late_2 = false;
+        bool any_late = false;
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool late = !(sum_p_3[i_step] < 281474976710656.0f);
-          any_late_2 = any_late_2 || late;
+          const bool late = !(sum_p_2[i_step] < 256.0f);
+          any_late = any_late || late;
         }
-        if (__builtin_expect(any_lane(any_late_2), 0)) {
+        if (__builtin_expect(any_lane(any_late), 0)) {
           seldom();
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
@@ -2088,9 +2032,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? tile_3[i_step][j_step][j_sub]
+                    ? tile_4[i_step][j_step][j_sub]
                     : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step],
-                    tile_3[i_step][j_step][j_sub]);
+                    tile_4[i_step][j_step][j_sub]);
               }
             }
           }
@@ -2129,14 +2073,14 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
 
           // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-          Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+          Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_4[i_step][j_step][j_sub] = tile_3[i_step][j_step][j_sub];
+                tile_5[i_step][j_step][j_sub] = tile_4[i_step][j_step][j_sub];
               }
             }
           }
@@ -2167,9 +2111,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
                 #pragma unroll
                 for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                   const bool far = abs_of(ref_2[i_step]) > far_from;
-                  tile_4[i_step][j_step][j_sub] = far
-                      ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
-                      : tile_4[i_step][j_step][j_sub];
+                  tile_5[i_step][j_step][j_sub] = far
+                      ? tile_5[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_5[i_step][j_step][j_sub];
                 }
               }
             }
@@ -2189,11 +2133,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
             }
           }
-          float alpha[kStepsI];
+          float alpha_2[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const float alpha_2 = exp2_fast(row_5[i_step]);
-            alpha[i_step] = alpha_2;
+            const float alpha_3 = exp2_fast(row_5[i_step]);
+            alpha_2[i_step] = alpha_3;
           }
 
           // attention.tile:18  p     = exp(s - ref[:, None])
@@ -2204,7 +2148,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const float p_3 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                const float p_3 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                     row_4[i_step]));
                 p_2[i_step][j_step][j_sub] = p_3;
               }
@@ -2212,8 +2156,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
 
           // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-          float sum_p_4[kStepsI];
-          float sum_p_4_chains[kStepsI][kStepsJChain];
+          float sum_p_3[kStepsI];
+          float sum_p_3_chains[kStepsI][kStepsJChain];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
@@ -2221,8 +2165,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               const int j_chain_step = j_step % 4;
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                sum_p_4_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? p_2[i_step][j_step][j_sub] : sum_p_4_chains[i_step][j_chain_step]
+                sum_p_3_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                    ? p_2[i_step][j_step][j_sub] : sum_p_3_chains[i_step][j_chain_step]
                     + p_2[i_step][j_step][j_sub];
               }
             }
@@ -2231,30 +2175,30 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-              sum_p_4[i_step] = j_chain_step <= 0 ? sum_p_4_chains[i_step][j_chain_step]
-                  : sum_p_4[i_step] + sum_p_4_chains[i_step][j_chain_step];
+              sum_p_3[i_step] = j_chain_step <= 0 ? sum_p_3_chains[i_step][j_chain_step]
+                  : sum_p_3[i_step] + sum_p_3_chains[i_step][j_chain_step];
             }
           }
           float l_2_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const float l_3 = l[i_step] * alpha[i_step] + sum_p_4[i_step];
+            const float l_3 = l[i_step] * alpha_2[i_step] + sum_p_3[i_step];
             l_2_moved[i_step] = l_3;
           }
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-          float m_moved_2[kStepsI];
+          float m_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
-            m_moved_2[i_step] = m_new;
+            m_moved[i_step] = m_new;
           }
-          float carried_2_moved_2[kStepsI];
+          float carried_2_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
                 ? unseen : NAN;
           }
 
@@ -2277,7 +2221,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
               for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -2287,11 +2231,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            m[i_step] = m_moved_2[i_step];
+            m[i_step] = m_moved[i_step];
           }
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            carried_2[i_step] = carried_2_moved_2[i_step];
+            carried_2[i_step] = carried_2_moved[i_step];
           }
         }
         #pragma unroll
@@ -2342,7 +2286,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         const int j_end = T - BN * j_tile - BN;
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-        Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
@@ -2356,17 +2300,17 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              tile_3[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
+              tile_4[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
                   : -INFINITY;
             }
           }
         }
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-        float sum_p_3[kStepsI];
+        float sum_p_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_3[i_step] = OpSum<float>::identity();
+          sum_p_2[i_step] = OpSum<float>::identity();
         }
         wgmma_wait<0>();
         settle(acc);
@@ -2379,9 +2323,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+              const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_3[i_step] += p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2390,18 +2334,18 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         float l_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float l_3 = l[i_step] + sum_p_3[i_step];
+          const float l_3 = l[i_step] + sum_p_2[i_step];
           l_2[i_step] = l_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        bool any_late_2 = false;
+        bool any_late = false;
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool late = !(sum_p_3[i_step] < 281474976710656.0f);
-          any_late_2 = any_late_2 || late;
+          const bool late = !(sum_p_2[i_step] < 256.0f);
+          any_late = any_late || late;
         }
-        if (__builtin_expect(any_lane(any_late_2), 0)) {
+        if (__builtin_expect(any_lane(any_late), 0)) {
           seldom();
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
@@ -2415,9 +2359,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? tile_3[i_step][j_step][j_sub]
+                    ? tile_4[i_step][j_step][j_sub]
                     : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step],
-                    tile_3[i_step][j_step][j_sub]);
+                    tile_4[i_step][j_step][j_sub]);
               }
             }
           }
@@ -2456,14 +2400,14 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
 
           // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-          Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+          Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_4[i_step][j_step][j_sub] = tile_3[i_step][j_step][j_sub];
+                tile_5[i_step][j_step][j_sub] = tile_4[i_step][j_step][j_sub];
               }
             }
           }
@@ -2494,9 +2438,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
                 #pragma unroll
                 for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                   const bool far = abs_of(ref_2[i_step]) > far_from;
-                  tile_4[i_step][j_step][j_sub] = far
-                      ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
-                      : tile_4[i_step][j_step][j_sub];
+                  tile_5[i_step][j_step][j_sub] = far
+                      ? tile_5[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_5[i_step][j_step][j_sub];
                 }
               }
             }
@@ -2516,11 +2460,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
             }
           }
-          float alpha[kStepsI];
+          float alpha_2[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const float alpha_2 = exp2_fast(row_5[i_step]);
-            alpha[i_step] = alpha_2;
+            const float alpha_3 = exp2_fast(row_5[i_step]);
+            alpha_2[i_step] = alpha_3;
           }
 
           // attention.tile:18  p     = exp(s - ref[:, None])
@@ -2531,7 +2475,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const float p_3 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                const float p_3 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                     row_4[i_step]));
                 p_2[i_step][j_step][j_sub] = p_3;
               }
@@ -2539,8 +2483,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
 
           // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-          float sum_p_4[kStepsI];
-          float sum_p_4_chains[kStepsI][kStepsJChain];
+          float sum_p_3[kStepsI];
+          float sum_p_3_chains[kStepsI][kStepsJChain];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
@@ -2548,8 +2492,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               const int j_chain_step = j_step % 4;
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                sum_p_4_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? p_2[i_step][j_step][j_sub] : sum_p_4_chains[i_step][j_chain_step]
+                sum_p_3_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                    ? p_2[i_step][j_step][j_sub] : sum_p_3_chains[i_step][j_chain_step]
                     + p_2[i_step][j_step][j_sub];
               }
             }
@@ -2558,30 +2502,30 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-              sum_p_4[i_step] = j_chain_step <= 0 ? sum_p_4_chains[i_step][j_chain_step]
-                  : sum_p_4[i_step] + sum_p_4_chains[i_step][j_chain_step];
+              sum_p_3[i_step] = j_chain_step <= 0 ? sum_p_3_chains[i_step][j_chain_step]
+                  : sum_p_3[i_step] + sum_p_3_chains[i_step][j_chain_step];
             }
           }
           float l_2_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const float l_3 = l[i_step] * alpha[i_step] + sum_p_4[i_step];
+            const float l_3 = l[i_step] * alpha_2[i_step] + sum_p_3[i_step];
             l_2_moved[i_step] = l_3;
           }
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-          float m_moved_2[kStepsI];
+          float m_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
-            m_moved_2[i_step] = m_new;
+            m_moved[i_step] = m_new;
           }
-          float carried_2_moved_2[kStepsI];
+          float carried_2_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
                 ? unseen : NAN;
           }
 
@@ -2604,7 +2548,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
               for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -2614,11 +2558,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            m[i_step] = m_moved_2[i_step];
+            m[i_step] = m_moved[i_step];
           }
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            carried_2[i_step] = carried_2_moved_2[i_step];
+            carried_2[i_step] = carried_2_moved[i_step];
           }
         }
         #pragma unroll
@@ -2987,12 +2931,189 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
       }
 
-      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-      float sum_p[kStepsI];
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_tile[kStepsI];
+      float max_tile_chains[kStepsI][kStepsJChain];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = OpSum<float>::identity();
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_chain_step = j_step % 4;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            max_tile_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                ? tile[i_step][j_step][j_sub]
+                : OpMax<float>::combine(max_tile_chains[i_step][j_chain_step],
+                tile[i_step][j_step][j_sub]);
+          }
+        }
       }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
+          max_tile[i_step] = j_chain_step <= 0 ? max_tile_chains[i_step][j_chain_step]
+              : OpMax<float>::combine(max_tile[i_step], max_tile_chains[i_step][j_chain_step]);
+        }
+      }
+
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      bool any_far = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        any_far = any_far || abs_of(m_new) >= far_from;
+      }
+      const bool rare = any_lane(any_far);
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
+      }
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
+      }
+
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile_2[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float row[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        row[i_step] = -fma(m_new, in_bits, 0.0f);
+      }
+      float row_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        row_2[i_step] = in_bits;
+      }
+      float row_3[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        row_3[i_step] = -fma(m_new, in_bits, 0.0f);
+      }
+
+      // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
+      if (__builtin_expect(rare, 0)) {
+        seldom();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const bool far = abs_of(ref[i_step]) > far_from;
+              tile_2[i_step][j_step][j_sub] = far ? tile_2[i_step][j_step][j_sub] - ref[i_step]
+                  : tile_2[i_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row_2[i_step] = far ? s_2 : in_bits;
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row_3[i_step] = -fma(ref[i_step], far ? s_2 : in_bits, 0.0f);
+        }
+      }
+
+      // attention.tile:19  alpha = exp(m - ref)
+      float tile_3[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        tile_3[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step];
+      }
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float alpha_2 = exp2_fast(tile_3[i_step]);
+        alpha[i_step] = alpha_2;
+      }
+
+      // attention.tile:18  p     = exp(s - ref[:, None])
+      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile_2[i_step][j_step][j_sub], in_bits, row[i_step]));
+            p[i_step][j_step][j_sub] = p_2;
+          }
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      float sum_p[kStepsI];
+      float sum_p_chains[kStepsI][kStepsJChain];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_chain_step = j_step % 4;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            sum_p_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                ? p[i_step][j_step][j_sub] : sum_p_chains[i_step][j_chain_step]
+                + p[i_step][j_step][j_sub];
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
+          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step]
+              : sum_p[i_step] + sum_p_chains[i_step][j_chain_step];
+        }
+      }
+
+      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
+      float l[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float l_2 = 0.0f * alpha[i_step] + sum_p[i_step];
+        l[i_step] = l_2;
+      }
+      float m[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        m[i_step] = m_new;
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       Vector<bf16_t, kWidthJ> carried[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3001,253 +3122,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p = exp2_fast(fma(tile[i_step][j_step][j_sub], in_bits, 0.0f));
-            sum_p[i_step] += p;
-            carried_wide[j_sub] = p;
+            carried_wide[j_sub] = p[i_step][j_step][j_sub];
           }
           carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
-
-      // attention.tile:18  p     = exp(s - ref[:, None])
-      float total[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        total[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-      }
-
-      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-      float l[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        l[i_step] = sum_p[i_step];
-      }
-
-      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-      float m[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        m[i_step] = 0.0f;
-      }
-      float carried_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        carried_2[i_step] = 0.0f;
-      }
-
-      // attention.tile:18  p     = exp(s - ref[:, None])
-      bool any_late = false;
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool late = !(total[i_step] < 281474976710656.0f
-            && total[i_step] >= 3.552713678800501e-15f);
-        any_late = any_late || late;
-      }
-      if (__builtin_expect(any_lane(any_late), 0)) {
-        seldom();
-
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        float max_tile[kStepsI];
-        float max_tile_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain_step = j_step % 4;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_tile_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? tile[i_step][j_step][j_sub]
-                  : OpMax<float>::combine(max_tile_chains[i_step][j_chain_step],
-                  tile[i_step][j_step][j_sub]);
-            }
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_tile[i_step] = j_chain_step <= 0 ? max_tile_chains[i_step][j_chain_step]
-                : OpMax<float>::combine(max_tile[i_step], max_tile_chains[i_step][j_chain_step]);
-          }
-        }
-
-        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-        bool any_far = false;
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-          any_far = any_far || abs_of(m_new) >= far_from;
-        }
-        const bool rare = any_lane(any_far);
-
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
-        }
-
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float ref[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-          const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-          ref[i_step] = ref_2;
-        }
-
-        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-        Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_2[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
-            }
-          }
-        }
-
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-          row[i_step] = -fma(m_new, in_bits, 0.0f);
-        }
-        float row_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_2[i_step] = in_bits;
-        }
-        float row_3[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-          row_3[i_step] = -fma(m_new, in_bits, 0.0f);
-        }
-
-        // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-        if (__builtin_expect(rare, 0)) {
-          seldom();
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const bool far = abs_of(ref[i_step]) > far_from;
-                tile_2[i_step][j_step][j_sub] = far ? tile_2[i_step][j_step][j_sub] - ref[i_step]
-                    : tile_2[i_step][j_step][j_sub];
-              }
-            }
-          }
-
-          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref[i_step]) > far_from;
-            row[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
-          }
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref[i_step]) > far_from;
-            row_2[i_step] = far ? s_2 : in_bits;
-          }
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref[i_step]) > far_from;
-            row_3[i_step] = -fma(ref[i_step], far ? s_2 : in_bits, 0.0f);
-          }
-        }
-
-        // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> p[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_2 = exp2_fast(fma(tile_2[i_step][j_step][j_sub], in_bits, row[i_step]));
-              p[i_step][j_step][j_sub] = p_2;
-            }
-          }
-        }
-
-        // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-        float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain_step = j_step % 4;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? p[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
-                  + p[i_step][j_step][j_sub];
-            }
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
-          }
-        }
-        float l_moved[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha = exp2_fast(fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step]);
-          const float l_2 = 0.0f * alpha + sum_p_2[i_step];
-          l_moved[i_step] = l_2;
-        }
-
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        float m_moved[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-          m_moved[i_step] = m_new;
-        }
-        float carried_2_moved[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-          const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
-              : NAN;
-        }
-
-        // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            Vector<float, kWidthJ> carried_wide;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              carried_wide[j_sub] = p[i_step][j_step][j_sub];
-            }
-            carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          l[i_step] = l_moved[i_step];
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          m[i_step] = m_moved[i_step];
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          carried_2[i_step] = carried_2_moved[i_step];
         }
       }
 
@@ -3259,10 +3136,21 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
           for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-            acc[i_step][t2_step][t2_sub] = 0.0f;
+            acc[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
           }
         }
       }
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      float carried_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+        const bool near = abs_of(m_new) <= far_from;
+        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
+      }
+
+      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       const int j_tile_own = S - BM * i_tile <= warpgroup * 64 ? 0 : ceil_div(T, BN) - 1;
       const int j_tile_whole_end = min_of(ceil_div(T, BN) - 1, T / 128 - 1);
       const int j_tile_whole_own = min_of(j_tile_whole_end, j_tile_own);
@@ -3306,7 +3194,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         wgmma_commit();
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-        Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
@@ -3318,16 +3206,16 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_3[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+              tile_4[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
             }
           }
         }
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-        float sum_p_3[kStepsI];
+        float sum_p_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_3[i_step] = OpSum<float>::identity();
+          sum_p_2[i_step] = OpSum<float>::identity();
         }
         wgmma_wait<0>();
         settle(acc);
@@ -3340,9 +3228,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+              const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_3[i_step] += p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3351,18 +3239,18 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         float l_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float l_3 = l[i_step] + sum_p_3[i_step];
+          const float l_3 = l[i_step] + sum_p_2[i_step];
           l_2[i_step] = l_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        bool any_late_2 = false;
+        bool any_late = false;
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool late = !(sum_p_3[i_step] < 281474976710656.0f);
-          any_late_2 = any_late_2 || late;
+          const bool late = !(sum_p_2[i_step] < 256.0f);
+          any_late = any_late || late;
         }
-        if (__builtin_expect(any_lane(any_late_2), 0)) {
+        if (__builtin_expect(any_lane(any_late), 0)) {
           seldom();
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
@@ -3376,9 +3264,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? tile_3[i_step][j_step][j_sub]
+                    ? tile_4[i_step][j_step][j_sub]
                     : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step],
-                    tile_3[i_step][j_step][j_sub]);
+                    tile_4[i_step][j_step][j_sub]);
               }
             }
           }
@@ -3417,14 +3305,14 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
 
           // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-          Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+          Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_4[i_step][j_step][j_sub] = tile_3[i_step][j_step][j_sub];
+                tile_5[i_step][j_step][j_sub] = tile_4[i_step][j_step][j_sub];
               }
             }
           }
@@ -3455,9 +3343,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
                 #pragma unroll
                 for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                   const bool far = abs_of(ref_2[i_step]) > far_from;
-                  tile_4[i_step][j_step][j_sub] = far
-                      ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
-                      : tile_4[i_step][j_step][j_sub];
+                  tile_5[i_step][j_step][j_sub] = far
+                      ? tile_5[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_5[i_step][j_step][j_sub];
                 }
               }
             }
@@ -3477,11 +3365,11 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
             }
           }
-          float alpha[kStepsI];
+          float alpha_2[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const float alpha_2 = exp2_fast(row_5[i_step]);
-            alpha[i_step] = alpha_2;
+            const float alpha_3 = exp2_fast(row_5[i_step]);
+            alpha_2[i_step] = alpha_3;
           }
 
           // attention.tile:18  p     = exp(s - ref[:, None])
@@ -3492,7 +3380,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const float p_3 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                const float p_3 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                     row_4[i_step]));
                 p_2[i_step][j_step][j_sub] = p_3;
               }
@@ -3500,8 +3388,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
 
           // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-          float sum_p_4[kStepsI];
-          float sum_p_4_chains[kStepsI][kStepsJChain];
+          float sum_p_3[kStepsI];
+          float sum_p_3_chains[kStepsI][kStepsJChain];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
@@ -3509,8 +3397,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               const int j_chain_step = j_step % 4;
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                sum_p_4_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? p_2[i_step][j_step][j_sub] : sum_p_4_chains[i_step][j_chain_step]
+                sum_p_3_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                    ? p_2[i_step][j_step][j_sub] : sum_p_3_chains[i_step][j_chain_step]
                     + p_2[i_step][j_step][j_sub];
               }
             }
@@ -3519,30 +3407,30 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-              sum_p_4[i_step] = j_chain_step <= 0 ? sum_p_4_chains[i_step][j_chain_step]
-                  : sum_p_4[i_step] + sum_p_4_chains[i_step][j_chain_step];
+              sum_p_3[i_step] = j_chain_step <= 0 ? sum_p_3_chains[i_step][j_chain_step]
+                  : sum_p_3[i_step] + sum_p_3_chains[i_step][j_chain_step];
             }
           }
           float l_2_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const float l_3 = l[i_step] * alpha[i_step] + sum_p_4[i_step];
+            const float l_3 = l[i_step] * alpha_2[i_step] + sum_p_3[i_step];
             l_2_moved[i_step] = l_3;
           }
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-          float m_moved_2[kStepsI];
+          float m_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
-            m_moved_2[i_step] = m_new;
+            m_moved[i_step] = m_new;
           }
-          float carried_2_moved_2[kStepsI];
+          float carried_2_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
                 ? unseen : NAN;
           }
 
@@ -3565,7 +3453,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
               for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -3575,11 +3463,11 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            m[i_step] = m_moved_2[i_step];
+            m[i_step] = m_moved[i_step];
           }
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            carried_2[i_step] = carried_2_moved_2[i_step];
+            carried_2[i_step] = carried_2_moved[i_step];
           }
         }
         #pragma unroll
@@ -3630,7 +3518,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         const int j_end = T - BN * j_tile - BN;
 
         // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-        Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
         wgmma_wait<1>();
         settle(product_2);
         named_barrier_arrive(kFirstTurn + (warpgroup + 1) % 2, 256);
@@ -3644,17 +3532,17 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              tile_3[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
+              tile_4[i_step][j_step][j_sub] = j_el < j_end ? product_2[i_step][j_step][j_sub]
                   : -INFINITY;
             }
           }
         }
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-        float sum_p_3[kStepsI];
+        float sum_p_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_3[i_step] = OpSum<float>::identity();
+          sum_p_2[i_step] = OpSum<float>::identity();
         }
         wgmma_wait<0>();
         settle(acc);
@@ -3667,9 +3555,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             Vector<float, kWidthJ> carried_wide;
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+              const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_3[i_step] += p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3678,18 +3566,18 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         float l_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float l_3 = l[i_step] + sum_p_3[i_step];
+          const float l_3 = l[i_step] + sum_p_2[i_step];
           l_2[i_step] = l_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        bool any_late_2 = false;
+        bool any_late = false;
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool late = !(sum_p_3[i_step] < 281474976710656.0f);
-          any_late_2 = any_late_2 || late;
+          const bool late = !(sum_p_2[i_step] < 256.0f);
+          any_late = any_late || late;
         }
-        if (__builtin_expect(any_lane(any_late_2), 0)) {
+        if (__builtin_expect(any_lane(any_late), 0)) {
           seldom();
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
@@ -3703,9 +3591,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 max_tile_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? tile_3[i_step][j_step][j_sub]
+                    ? tile_4[i_step][j_step][j_sub]
                     : OpMax<float>::combine(max_tile_2_chains[i_step][j_chain_step],
-                    tile_3[i_step][j_step][j_sub]);
+                    tile_4[i_step][j_step][j_sub]);
               }
             }
           }
@@ -3744,14 +3632,14 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
 
           // attention.tile:13  s = (qi @ k[b, h // G, j, :].T) * scale
-          Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+          Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_4[i_step][j_step][j_sub] = tile_3[i_step][j_step][j_sub];
+                tile_5[i_step][j_step][j_sub] = tile_4[i_step][j_step][j_sub];
               }
             }
           }
@@ -3782,9 +3670,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
                 #pragma unroll
                 for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                   const bool far = abs_of(ref_2[i_step]) > far_from;
-                  tile_4[i_step][j_step][j_sub] = far
-                      ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
-                      : tile_4[i_step][j_step][j_sub];
+                  tile_5[i_step][j_step][j_sub] = far
+                      ? tile_5[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_5[i_step][j_step][j_sub];
                 }
               }
             }
@@ -3804,11 +3692,11 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
             }
           }
-          float alpha[kStepsI];
+          float alpha_2[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const float alpha_2 = exp2_fast(row_5[i_step]);
-            alpha[i_step] = alpha_2;
+            const float alpha_3 = exp2_fast(row_5[i_step]);
+            alpha_2[i_step] = alpha_3;
           }
 
           // attention.tile:18  p     = exp(s - ref[:, None])
@@ -3819,7 +3707,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const float p_3 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+                const float p_3 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                     row_4[i_step]));
                 p_2[i_step][j_step][j_sub] = p_3;
               }
@@ -3827,8 +3715,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
 
           // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-          float sum_p_4[kStepsI];
-          float sum_p_4_chains[kStepsI][kStepsJChain];
+          float sum_p_3[kStepsI];
+          float sum_p_3_chains[kStepsI][kStepsJChain];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
@@ -3836,8 +3724,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               const int j_chain_step = j_step % 4;
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                sum_p_4_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? p_2[i_step][j_step][j_sub] : sum_p_4_chains[i_step][j_chain_step]
+                sum_p_3_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                    ? p_2[i_step][j_step][j_sub] : sum_p_3_chains[i_step][j_chain_step]
                     + p_2[i_step][j_step][j_sub];
               }
             }
@@ -3846,30 +3734,30 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-              sum_p_4[i_step] = j_chain_step <= 0 ? sum_p_4_chains[i_step][j_chain_step]
-                  : sum_p_4[i_step] + sum_p_4_chains[i_step][j_chain_step];
+              sum_p_3[i_step] = j_chain_step <= 0 ? sum_p_3_chains[i_step][j_chain_step]
+                  : sum_p_3[i_step] + sum_p_3_chains[i_step][j_chain_step];
             }
           }
           float l_2_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const float l_3 = l[i_step] * alpha[i_step] + sum_p_4[i_step];
+            const float l_3 = l[i_step] * alpha_2[i_step] + sum_p_3[i_step];
             l_2_moved[i_step] = l_3;
           }
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-          float m_moved_2[kStepsI];
+          float m_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
-            m_moved_2[i_step] = m_new;
+            m_moved[i_step] = m_new;
           }
-          float carried_2_moved_2[kStepsI];
+          float carried_2_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_tile_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
                 ? unseen : NAN;
           }
 
@@ -3892,7 +3780,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
               for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -3902,11 +3790,11 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            m[i_step] = m_moved_2[i_step];
+            m[i_step] = m_moved[i_step];
           }
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            carried_2[i_step] = carried_2_moved_2[i_step];
+            carried_2[i_step] = carried_2_moved[i_step];
           }
         }
         #pragma unroll

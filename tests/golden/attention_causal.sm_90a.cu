@@ -1936,12 +1936,189 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
       }
 
-      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-      float sum_p[kStepsI];
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_s[kStepsI];
+      float max_s_chains[kStepsI][kStepsJChain];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = OpSum<float>::identity();
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_chain_step = j_step % 4;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            max_s_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                ? s_3[i_step][j_step][j_sub]
+                : OpMax<float>::combine(max_s_chains[i_step][j_chain_step],
+                s_3[i_step][j_step][j_sub]);
+          }
+        }
       }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
+          max_s[i_step] = j_chain_step <= 0 ? max_s_chains[i_step][j_chain_step]
+              : OpMax<float>::combine(max_s[i_step], max_s_chains[i_step][j_chain_step]);
+        }
+      }
+
+      // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+      bool any_far = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        any_far = any_far || abs_of(m_new) >= far_from;
+      }
+      const bool rare = any_lane(any_far);
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_s[i_step] = lane_reduce<OpMax<float>, 4>(max_s[i_step]);
+      }
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
+      }
+
+      // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile[i_step][j_step][j_sub] = s_3[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float row[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        row[i_step] = -fma(m_new, in_bits, 0.0f);
+      }
+      float row_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        row_2[i_step] = in_bits;
+      }
+      float row_3[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        row_3[i_step] = -fma(m_new, in_bits, 0.0f);
+      }
+
+      // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+      if (__builtin_expect(rare, 0)) {
+        seldom();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const bool far = abs_of(ref[i_step]) > far_from;
+              tile[i_step][j_step][j_sub] = far ? tile[i_step][j_step][j_sub] - ref[i_step]
+                  : tile[i_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row_2[i_step] = far ? s_2 : in_bits;
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row_3[i_step] = -fma(ref[i_step], far ? s_2 : in_bits, 0.0f);
+        }
+      }
+
+      // attention.tile:19  alpha = exp(m - ref)
+      float tile_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        tile_2[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step];
+      }
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float alpha_2 = exp2_fast(tile_2[i_step]);
+        alpha[i_step] = alpha_2;
+      }
+
+      // attention.tile:18  p     = exp(s - ref[:, None])
+      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile[i_step][j_step][j_sub], in_bits, row[i_step]));
+            p[i_step][j_step][j_sub] = p_2;
+          }
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      float sum_p[kStepsI];
+      float sum_p_chains[kStepsI][kStepsJChain];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_chain_step = j_step % 4;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            sum_p_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                ? p[i_step][j_step][j_sub] : sum_p_chains[i_step][j_chain_step]
+                + p[i_step][j_step][j_sub];
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
+          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step]
+              : sum_p[i_step] + sum_p_chains[i_step][j_chain_step];
+        }
+      }
+
+      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
+      float l[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float l_2 = 0.0f * alpha[i_step] + sum_p[i_step];
+        l[i_step] = l_2;
+      }
+      float m[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        m[i_step] = m_new;
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       Vector<bf16_t, kWidthJ> carried[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -1950,253 +2127,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p = exp2_fast(fma(s_3[i_step][j_step][j_sub], in_bits, 0.0f));
-            sum_p[i_step] += p;
-            carried_wide[j_sub] = p;
+            carried_wide[j_sub] = p[i_step][j_step][j_sub];
           }
           carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
-
-      // attention.tile:18  p     = exp(s - ref[:, None])
-      float total[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        total[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-      }
-
-      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-      float l[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        l[i_step] = sum_p[i_step];
-      }
-
-      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-      float m[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        m[i_step] = 0.0f;
-      }
-      float carried_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        carried_2[i_step] = 0.0f;
-      }
-
-      // attention.tile:18  p     = exp(s - ref[:, None])
-      bool any_late = false;
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool late = !(total[i_step] < 281474976710656.0f
-            && total[i_step] >= 3.552713678800501e-15f);
-        any_late = any_late || late;
-      }
-      if (__builtin_expect(any_lane(any_late), 0)) {
-        seldom();
-
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        float max_s[kStepsI];
-        float max_s_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain_step = j_step % 4;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_s_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? s_3[i_step][j_step][j_sub]
-                  : OpMax<float>::combine(max_s_chains[i_step][j_chain_step],
-                  s_3[i_step][j_step][j_sub]);
-            }
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_s[i_step] = j_chain_step <= 0 ? max_s_chains[i_step][j_chain_step]
-                : OpMax<float>::combine(max_s[i_step], max_s_chains[i_step][j_chain_step]);
-          }
-        }
-
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        bool any_far = false;
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_s[i_step]);
-          any_far = any_far || abs_of(m_new) >= far_from;
-        }
-        const bool rare = any_lane(any_far);
-
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_s[i_step] = lane_reduce<OpMax<float>, 4>(max_s[i_step]);
-        }
-
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float ref[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_s[i_step]);
-          const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-          ref[i_step] = ref_2;
-        }
-
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile[i_step][j_step][j_sub] = s_3[i_step][j_step][j_sub];
-            }
-          }
-        }
-
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_s[i_step]);
-          row[i_step] = -fma(m_new, in_bits, 0.0f);
-        }
-        float row_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_2[i_step] = in_bits;
-        }
-        float row_3[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_s[i_step]);
-          row_3[i_step] = -fma(m_new, in_bits, 0.0f);
-        }
-
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        if (__builtin_expect(rare, 0)) {
-          seldom();
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const bool far = abs_of(ref[i_step]) > far_from;
-                tile[i_step][j_step][j_sub] = far ? tile[i_step][j_step][j_sub] - ref[i_step]
-                    : tile[i_step][j_step][j_sub];
-              }
-            }
-          }
-
-          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref[i_step]) > far_from;
-            row[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
-          }
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref[i_step]) > far_from;
-            row_2[i_step] = far ? s_2 : in_bits;
-          }
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref[i_step]) > far_from;
-            row_3[i_step] = -fma(ref[i_step], far ? s_2 : in_bits, 0.0f);
-          }
-        }
-
-        // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> p[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_2 = exp2_fast(fma(tile[i_step][j_step][j_sub], in_bits, row[i_step]));
-              p[i_step][j_step][j_sub] = p_2;
-            }
-          }
-        }
-
-        // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-        float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain_step = j_step % 4;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? p[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
-                  + p[i_step][j_step][j_sub];
-            }
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
-          }
-        }
-        float l_moved[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha = exp2_fast(fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step]);
-          const float l_2 = 0.0f * alpha + sum_p_2[i_step];
-          l_moved[i_step] = l_2;
-        }
-
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        float m_moved[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_s[i_step]);
-          m_moved[i_step] = m_new;
-        }
-        float carried_2_moved[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_s[i_step]);
-          const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
-              : NAN;
-        }
-
-        // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            Vector<float, kWidthJ> carried_wide;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              carried_wide[j_sub] = p[i_step][j_step][j_sub];
-            }
-            carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          l[i_step] = l_moved[i_step];
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          m[i_step] = m_moved[i_step];
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          carried_2[i_step] = carried_2_moved[i_step];
         }
       }
 
@@ -2208,10 +2141,21 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
           for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-            acc[i_step][t2_step][t2_sub] = 0.0f;
+            acc[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
           }
         }
       }
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      float carried_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        const bool near = abs_of(m_new) <= far_from;
+        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
+      }
+
+      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       const int j_tile_own = BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) > 0
           || BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN)
           + min_of(BM * i_tile - S + T + BM, T) < 128
@@ -2281,10 +2225,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-        float sum_p_3[kStepsI];
+        float sum_p_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_3[i_step] = OpSum<float>::identity();
+          sum_p_2[i_step] = OpSum<float>::identity();
         }
         wgmma_wait<0>();
         settle(acc);
@@ -2299,7 +2243,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_3[i_step] += p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2308,18 +2252,18 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         float l_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float l_3 = l[i_step] + sum_p_3[i_step];
+          const float l_3 = l[i_step] + sum_p_2[i_step];
           l_2[i_step] = l_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        bool any_late_2 = false;
+        bool any_late = false;
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool late = !(sum_p_3[i_step] < 281474976710656.0f);
-          any_late_2 = any_late_2 || late;
+          const bool late = !(sum_p_2[i_step] < 256.0f);
+          any_late = any_late || late;
         }
-        if (__builtin_expect(any_lane(any_late_2), 0)) {
+        if (__builtin_expect(any_lane(any_late), 0)) {
           seldom();
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
@@ -2373,14 +2317,14 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
 
           // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-          Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+          Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_2[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+                tile_3[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
               }
             }
           }
@@ -2411,9 +2355,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
                 #pragma unroll
                 for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                   const bool far = abs_of(ref_2[i_step]) > far_from;
-                  tile_2[i_step][j_step][j_sub] = far
-                      ? tile_2[i_step][j_step][j_sub] - ref_2[i_step]
-                      : tile_2[i_step][j_step][j_sub];
+                  tile_3[i_step][j_step][j_sub] = far
+                      ? tile_3[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_3[i_step][j_step][j_sub];
                 }
               }
             }
@@ -2433,11 +2377,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
             }
           }
-          float alpha[kStepsI];
+          float alpha_2[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const float alpha_2 = exp2_fast(row_5[i_step]);
-            alpha[i_step] = alpha_2;
+            const float alpha_3 = exp2_fast(row_5[i_step]);
+            alpha_2[i_step] = alpha_3;
           }
 
           // attention.tile:18  p     = exp(s - ref[:, None])
@@ -2448,7 +2392,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const float p_3 = exp2_fast(fma(tile_2[i_step][j_step][j_sub], in_bits,
+                const float p_3 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
                     row_4[i_step]));
                 p_2[i_step][j_step][j_sub] = p_3;
               }
@@ -2456,8 +2400,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
 
           // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-          float sum_p_4[kStepsI];
-          float sum_p_4_chains[kStepsI][kStepsJChain];
+          float sum_p_3[kStepsI];
+          float sum_p_3_chains[kStepsI][kStepsJChain];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
@@ -2465,8 +2409,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               const int j_chain_step = j_step % 4;
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                sum_p_4_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? p_2[i_step][j_step][j_sub] : sum_p_4_chains[i_step][j_chain_step]
+                sum_p_3_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                    ? p_2[i_step][j_step][j_sub] : sum_p_3_chains[i_step][j_chain_step]
                     + p_2[i_step][j_step][j_sub];
               }
             }
@@ -2475,30 +2419,30 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-              sum_p_4[i_step] = j_chain_step <= 0 ? sum_p_4_chains[i_step][j_chain_step]
-                  : sum_p_4[i_step] + sum_p_4_chains[i_step][j_chain_step];
+              sum_p_3[i_step] = j_chain_step <= 0 ? sum_p_3_chains[i_step][j_chain_step]
+                  : sum_p_3[i_step] + sum_p_3_chains[i_step][j_chain_step];
             }
           }
           float l_2_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const float l_3 = l[i_step] * alpha[i_step] + sum_p_4[i_step];
+            const float l_3 = l[i_step] * alpha_2[i_step] + sum_p_3[i_step];
             l_2_moved[i_step] = l_3;
           }
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-          float m_moved_2[kStepsI];
+          float m_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-            m_moved_2[i_step] = m_new;
+            m_moved[i_step] = m_new;
           }
-          float carried_2_moved_2[kStepsI];
+          float carried_2_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_s_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
                 ? unseen : NAN;
           }
 
@@ -2521,7 +2465,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
               for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -2531,11 +2475,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            m[i_step] = m_moved_2[i_step];
+            m[i_step] = m_moved[i_step];
           }
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            carried_2[i_step] = carried_2_moved_2[i_step];
+            carried_2[i_step] = carried_2_moved[i_step];
           }
         }
         #pragma unroll
@@ -2608,10 +2552,10 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         }
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-        float sum_p_3[kStepsI];
+        float sum_p_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_3[i_step] = OpSum<float>::identity();
+          sum_p_2[i_step] = OpSum<float>::identity();
         }
         wgmma_wait<0>();
         settle(acc);
@@ -2626,7 +2570,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_3[i_step] += p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2635,18 +2579,18 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
         float l_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float l_3 = l[i_step] + sum_p_3[i_step];
+          const float l_3 = l[i_step] + sum_p_2[i_step];
           l_2[i_step] = l_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        bool any_late_2 = false;
+        bool any_late = false;
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool late = !(sum_p_3[i_step] < 281474976710656.0f);
-          any_late_2 = any_late_2 || late;
+          const bool late = !(sum_p_2[i_step] < 256.0f);
+          any_late = any_late || late;
         }
-        if (__builtin_expect(any_lane(any_late_2), 0)) {
+        if (__builtin_expect(any_lane(any_late), 0)) {
           seldom();
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
@@ -2700,14 +2644,14 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
 
           // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-          Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+          Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_2[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+                tile_3[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
               }
             }
           }
@@ -2738,9 +2682,9 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
                 #pragma unroll
                 for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                   const bool far = abs_of(ref_2[i_step]) > far_from;
-                  tile_2[i_step][j_step][j_sub] = far
-                      ? tile_2[i_step][j_step][j_sub] - ref_2[i_step]
-                      : tile_2[i_step][j_step][j_sub];
+                  tile_3[i_step][j_step][j_sub] = far
+                      ? tile_3[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_3[i_step][j_step][j_sub];
                 }
               }
             }
@@ -2760,11 +2704,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
             }
           }
-          float alpha[kStepsI];
+          float alpha_2[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const float alpha_2 = exp2_fast(row_5[i_step]);
-            alpha[i_step] = alpha_2;
+            const float alpha_3 = exp2_fast(row_5[i_step]);
+            alpha_2[i_step] = alpha_3;
           }
 
           // attention.tile:18  p     = exp(s - ref[:, None])
@@ -2775,7 +2719,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const float p_3 = exp2_fast(fma(tile_2[i_step][j_step][j_sub], in_bits,
+                const float p_3 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
                     row_4[i_step]));
                 p_2[i_step][j_step][j_sub] = p_3;
               }
@@ -2783,8 +2727,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
 
           // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-          float sum_p_4[kStepsI];
-          float sum_p_4_chains[kStepsI][kStepsJChain];
+          float sum_p_3[kStepsI];
+          float sum_p_3_chains[kStepsI][kStepsJChain];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
@@ -2792,8 +2736,8 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
               const int j_chain_step = j_step % 4;
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                sum_p_4_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? p_2[i_step][j_step][j_sub] : sum_p_4_chains[i_step][j_chain_step]
+                sum_p_3_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                    ? p_2[i_step][j_step][j_sub] : sum_p_3_chains[i_step][j_chain_step]
                     + p_2[i_step][j_step][j_sub];
               }
             }
@@ -2802,30 +2746,30 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-              sum_p_4[i_step] = j_chain_step <= 0 ? sum_p_4_chains[i_step][j_chain_step]
-                  : sum_p_4[i_step] + sum_p_4_chains[i_step][j_chain_step];
+              sum_p_3[i_step] = j_chain_step <= 0 ? sum_p_3_chains[i_step][j_chain_step]
+                  : sum_p_3[i_step] + sum_p_3_chains[i_step][j_chain_step];
             }
           }
           float l_2_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const float l_3 = l[i_step] * alpha[i_step] + sum_p_4[i_step];
+            const float l_3 = l[i_step] * alpha_2[i_step] + sum_p_3[i_step];
             l_2_moved[i_step] = l_3;
           }
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-          float m_moved_2[kStepsI];
+          float m_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-            m_moved_2[i_step] = m_new;
+            m_moved[i_step] = m_new;
           }
-          float carried_2_moved_2[kStepsI];
+          float carried_2_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_s_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
                 ? unseen : NAN;
           }
 
@@ -2848,7 +2792,7 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
             for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
               for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -2858,11 +2802,11 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
           }
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            m[i_step] = m_moved_2[i_step];
+            m[i_step] = m_moved[i_step];
           }
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            carried_2[i_step] = carried_2_moved_2[i_step];
+            carried_2[i_step] = carried_2_moved[i_step];
           }
         }
         #pragma unroll
@@ -3265,12 +3209,189 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
       }
 
-      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-      float sum_p[kStepsI];
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      float max_s[kStepsI];
+      float max_s_chains[kStepsI][kStepsJChain];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p[i_step] = OpSum<float>::identity();
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_chain_step = j_step % 4;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            max_s_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                ? s_3[i_step][j_step][j_sub]
+                : OpMax<float>::combine(max_s_chains[i_step][j_chain_step],
+                s_3[i_step][j_step][j_sub]);
+          }
+        }
       }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
+          max_s[i_step] = j_chain_step <= 0 ? max_s_chains[i_step][j_chain_step]
+              : OpMax<float>::combine(max_s[i_step], max_s_chains[i_step][j_chain_step]);
+        }
+      }
+
+      // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+      bool any_far = false;
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        any_far = any_far || abs_of(m_new) >= far_from;
+      }
+      const bool rare = any_lane(any_far);
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        max_s[i_step] = lane_reduce<OpMax<float>, 4>(max_s[i_step]);
+      }
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float ref[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+        ref[i_step] = ref_2;
+      }
+
+      // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+      Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            tile[i_step][j_step][j_sub] = s_3[i_step][j_step][j_sub];
+          }
+        }
+      }
+
+      // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+      float row[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        row[i_step] = -fma(m_new, in_bits, 0.0f);
+      }
+      float row_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        row_2[i_step] = in_bits;
+      }
+      float row_3[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        row_3[i_step] = -fma(m_new, in_bits, 0.0f);
+      }
+
+      // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
+      if (__builtin_expect(rare, 0)) {
+        seldom();
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          #pragma unroll
+          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+            #pragma unroll
+            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+              const bool far = abs_of(ref[i_step]) > far_from;
+              tile[i_step][j_step][j_sub] = far ? tile[i_step][j_step][j_sub] - ref[i_step]
+                  : tile[i_step][j_step][j_sub];
+            }
+          }
+        }
+
+        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row_2[i_step] = far ? s_2 : in_bits;
+        }
+        #pragma unroll
+        for (int i_step = 0; i_step < kStepsI; ++i_step) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          row_3[i_step] = -fma(ref[i_step], far ? s_2 : in_bits, 0.0f);
+        }
+      }
+
+      // attention.tile:19  alpha = exp(m - ref)
+      float tile_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        tile_2[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step];
+      }
+      float alpha[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float alpha_2 = exp2_fast(tile_2[i_step]);
+        alpha[i_step] = alpha_2;
+      }
+
+      // attention.tile:18  p     = exp(s - ref[:, None])
+      Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            const float p_2 = exp2_fast(fma(tile[i_step][j_step][j_sub], in_bits, row[i_step]));
+            p[i_step][j_step][j_sub] = p_2;
+          }
+        }
+      }
+
+      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
+      float sum_p[kStepsI];
+      float sum_p_chains[kStepsI][kStepsJChain];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+          const int j_chain_step = j_step % 4;
+          #pragma unroll
+          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+            sum_p_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                ? p[i_step][j_step][j_sub] : sum_p_chains[i_step][j_chain_step]
+                + p[i_step][j_step][j_sub];
+          }
+        }
+      }
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        #pragma unroll
+        for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
+          sum_p[i_step] = j_chain_step <= 0 ? sum_p_chains[i_step][j_chain_step]
+              : sum_p[i_step] + sum_p_chains[i_step][j_chain_step];
+        }
+      }
+
+      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
+      float l[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float l_2 = 0.0f * alpha[i_step] + sum_p[i_step];
+        l[i_step] = l_2;
+      }
+      float m[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        m[i_step] = m_new;
+      }
+
+      // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
       Vector<bf16_t, kWidthJ> carried[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3279,253 +3400,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p = exp2_fast(fma(s_3[i_step][j_step][j_sub], in_bits, 0.0f));
-            sum_p[i_step] += p;
-            carried_wide[j_sub] = p;
+            carried_wide[j_sub] = p[i_step][j_step][j_sub];
           }
           carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-        }
-      }
-
-      // attention.tile:18  p     = exp(s - ref[:, None])
-      float total[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        total[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-      }
-
-      // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-      float l[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        l[i_step] = sum_p[i_step];
-      }
-
-      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-      float m[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        m[i_step] = 0.0f;
-      }
-      float carried_2[kStepsI];
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        carried_2[i_step] = 0.0f;
-      }
-
-      // attention.tile:18  p     = exp(s - ref[:, None])
-      bool any_late = false;
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool late = !(total[i_step] < 281474976710656.0f
-            && total[i_step] >= 3.552713678800501e-15f);
-        any_late = any_late || late;
-      }
-      if (__builtin_expect(any_lane(any_late), 0)) {
-        seldom();
-
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        float max_s[kStepsI];
-        float max_s_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain_step = j_step % 4;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              max_s_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? s_3[i_step][j_step][j_sub]
-                  : OpMax<float>::combine(max_s_chains[i_step][j_chain_step],
-                  s_3[i_step][j_step][j_sub]);
-            }
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            max_s[i_step] = j_chain_step <= 0 ? max_s_chains[i_step][j_chain_step]
-                : OpMax<float>::combine(max_s[i_step], max_s_chains[i_step][j_chain_step]);
-          }
-        }
-
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        bool any_far = false;
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_s[i_step]);
-          any_far = any_far || abs_of(m_new) >= far_from;
-        }
-        const bool rare = any_lane(any_far);
-
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          max_s[i_step] = lane_reduce<OpMax<float>, 4>(max_s[i_step]);
-        }
-
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float ref[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_s[i_step]);
-          const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-          ref[i_step] = ref_2;
-        }
-
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile[i_step][j_step][j_sub] = s_3[i_step][j_step][j_sub];
-            }
-          }
-        }
-
-        // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-        float row[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_s[i_step]);
-          row[i_step] = -fma(m_new, in_bits, 0.0f);
-        }
-        float row_2[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          row_2[i_step] = in_bits;
-        }
-        float row_3[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_s[i_step]);
-          row_3[i_step] = -fma(m_new, in_bits, 0.0f);
-        }
-
-        // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-        if (__builtin_expect(rare, 0)) {
-          seldom();
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            #pragma unroll
-            for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-              #pragma unroll
-              for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const bool far = abs_of(ref[i_step]) > far_from;
-                tile[i_step][j_step][j_sub] = far ? tile[i_step][j_step][j_sub] - ref[i_step]
-                    : tile[i_step][j_step][j_sub];
-              }
-            }
-          }
-
-          // attention.tile:17  ref   = where(m_new == -inf, 0.0, m_new)
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref[i_step]) > far_from;
-            row[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
-          }
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref[i_step]) > far_from;
-            row_2[i_step] = far ? s_2 : in_bits;
-          }
-          #pragma unroll
-          for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref[i_step]) > far_from;
-            row_3[i_step] = -fma(ref[i_step], far ? s_2 : in_bits, 0.0f);
-          }
-        }
-
-        // attention.tile:18  p     = exp(s - ref[:, None])
-        Vector<float, kWidthJ> p[kStepsI][kStepsJ];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_2 = exp2_fast(fma(tile[i_step][j_step][j_sub], in_bits, row[i_step]));
-              p[i_step][j_step][j_sub] = p_2;
-            }
-          }
-        }
-
-        // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-        float sum_p_2[kStepsI];
-        float sum_p_2_chains[kStepsI][kStepsJChain];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            const int j_chain_step = j_step % 4;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_2_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                  ? p[i_step][j_step][j_sub] : sum_p_2_chains[i_step][j_chain_step]
-                  + p[i_step][j_step][j_sub];
-            }
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-            sum_p_2[i_step] = j_chain_step <= 0 ? sum_p_2_chains[i_step][j_chain_step]
-                : sum_p_2[i_step] + sum_p_2_chains[i_step][j_chain_step];
-          }
-        }
-        float l_moved[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha = exp2_fast(fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step]);
-          const float l_2 = 0.0f * alpha + sum_p_2[i_step];
-          l_moved[i_step] = l_2;
-        }
-
-        // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-        float m_moved[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_s[i_step]);
-          m_moved[i_step] = m_new;
-        }
-        float carried_2_moved[kStepsI];
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(-INFINITY, max_s[i_step]);
-          const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
-              : NAN;
-        }
-
-        // attention.tile:21  acc   = acc * alpha[:, None] + p.to(bf16) @ v[b, h // G, j, :]
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          #pragma unroll
-          for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-            Vector<float, kWidthJ> carried_wide;
-            #pragma unroll
-            for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              carried_wide[j_sub] = p[i_step][j_step][j_sub];
-            }
-            carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-          }
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          l[i_step] = l_moved[i_step];
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          m[i_step] = m_moved[i_step];
-        }
-        #pragma unroll
-        for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          carried_2[i_step] = carried_2_moved[i_step];
         }
       }
 
@@ -3537,10 +3414,21 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
           #pragma unroll
           for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-            acc[i_step][t2_step][t2_sub] = 0.0f;
+            acc[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
           }
         }
       }
+
+      // attention.tile:16  m_new = maximum(m, max(s, axis=1))
+      float carried_2[kStepsI];
+      #pragma unroll
+      for (int i_step = 0; i_step < kStepsI; ++i_step) {
+        const float m_new = max_nan(-INFINITY, max_s[i_step]);
+        const bool near = abs_of(m_new) <= far_from;
+        carried_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
+      }
+
+      // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       const int j_tile_own = BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) > 0
           || BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN)
           + min_of(BM * i_tile - S + T + BM, T) < 128
@@ -3610,10 +3498,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-        float sum_p_3[kStepsI];
+        float sum_p_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_3[i_step] = OpSum<float>::identity();
+          sum_p_2[i_step] = OpSum<float>::identity();
         }
         wgmma_wait<0>();
         settle(acc);
@@ -3628,7 +3516,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_3[i_step] += p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3637,18 +3525,18 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         float l_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float l_3 = l[i_step] + sum_p_3[i_step];
+          const float l_3 = l[i_step] + sum_p_2[i_step];
           l_2[i_step] = l_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        bool any_late_2 = false;
+        bool any_late = false;
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool late = !(sum_p_3[i_step] < 281474976710656.0f);
-          any_late_2 = any_late_2 || late;
+          const bool late = !(sum_p_2[i_step] < 256.0f);
+          any_late = any_late || late;
         }
-        if (__builtin_expect(any_lane(any_late_2), 0)) {
+        if (__builtin_expect(any_lane(any_late), 0)) {
           seldom();
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
@@ -3702,14 +3590,14 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
 
           // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-          Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+          Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_2[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+                tile_3[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
               }
             }
           }
@@ -3740,9 +3628,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
                 #pragma unroll
                 for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                   const bool far = abs_of(ref_2[i_step]) > far_from;
-                  tile_2[i_step][j_step][j_sub] = far
-                      ? tile_2[i_step][j_step][j_sub] - ref_2[i_step]
-                      : tile_2[i_step][j_step][j_sub];
+                  tile_3[i_step][j_step][j_sub] = far
+                      ? tile_3[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_3[i_step][j_step][j_sub];
                 }
               }
             }
@@ -3762,11 +3650,11 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
             }
           }
-          float alpha[kStepsI];
+          float alpha_2[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const float alpha_2 = exp2_fast(row_5[i_step]);
-            alpha[i_step] = alpha_2;
+            const float alpha_3 = exp2_fast(row_5[i_step]);
+            alpha_2[i_step] = alpha_3;
           }
 
           // attention.tile:18  p     = exp(s - ref[:, None])
@@ -3777,7 +3665,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const float p_3 = exp2_fast(fma(tile_2[i_step][j_step][j_sub], in_bits,
+                const float p_3 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
                     row_4[i_step]));
                 p_2[i_step][j_step][j_sub] = p_3;
               }
@@ -3785,8 +3673,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
 
           // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-          float sum_p_4[kStepsI];
-          float sum_p_4_chains[kStepsI][kStepsJChain];
+          float sum_p_3[kStepsI];
+          float sum_p_3_chains[kStepsI][kStepsJChain];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
@@ -3794,8 +3682,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               const int j_chain_step = j_step % 4;
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                sum_p_4_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? p_2[i_step][j_step][j_sub] : sum_p_4_chains[i_step][j_chain_step]
+                sum_p_3_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                    ? p_2[i_step][j_step][j_sub] : sum_p_3_chains[i_step][j_chain_step]
                     + p_2[i_step][j_step][j_sub];
               }
             }
@@ -3804,30 +3692,30 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-              sum_p_4[i_step] = j_chain_step <= 0 ? sum_p_4_chains[i_step][j_chain_step]
-                  : sum_p_4[i_step] + sum_p_4_chains[i_step][j_chain_step];
+              sum_p_3[i_step] = j_chain_step <= 0 ? sum_p_3_chains[i_step][j_chain_step]
+                  : sum_p_3[i_step] + sum_p_3_chains[i_step][j_chain_step];
             }
           }
           float l_2_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const float l_3 = l[i_step] * alpha[i_step] + sum_p_4[i_step];
+            const float l_3 = l[i_step] * alpha_2[i_step] + sum_p_3[i_step];
             l_2_moved[i_step] = l_3;
           }
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-          float m_moved_2[kStepsI];
+          float m_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-            m_moved_2[i_step] = m_new;
+            m_moved[i_step] = m_new;
           }
-          float carried_2_moved_2[kStepsI];
+          float carried_2_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_s_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
                 ? unseen : NAN;
           }
 
@@ -3850,7 +3738,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
               for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -3860,11 +3748,11 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            m[i_step] = m_moved_2[i_step];
+            m[i_step] = m_moved[i_step];
           }
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            carried_2[i_step] = carried_2_moved_2[i_step];
+            carried_2[i_step] = carried_2_moved[i_step];
           }
         }
         #pragma unroll
@@ -3937,10 +3825,10 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         }
 
         // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-        float sum_p_3[kStepsI];
+        float sum_p_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_3[i_step] = OpSum<float>::identity();
+          sum_p_2[i_step] = OpSum<float>::identity();
         }
         wgmma_wait<0>();
         settle(acc);
@@ -3955,7 +3843,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const float p_2 = exp2_fast(fma(s_4[i_step][j_step][j_sub], in_bits,
                   carried_2[i_step]));
-              sum_p_3[i_step] += p_2;
+              sum_p_2[i_step] += p_2;
               carried_wide[j_sub] = p_2;
             }
             carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3964,18 +3852,18 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
         float l_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float l_3 = l[i_step] + sum_p_3[i_step];
+          const float l_3 = l[i_step] + sum_p_2[i_step];
           l_2[i_step] = l_3;
         }
 
         // attention.tile:18  p     = exp(s - ref[:, None])
-        bool any_late_2 = false;
+        bool any_late = false;
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const bool late = !(sum_p_3[i_step] < 281474976710656.0f);
-          any_late_2 = any_late_2 || late;
+          const bool late = !(sum_p_2[i_step] < 256.0f);
+          any_late = any_late || late;
         }
-        if (__builtin_expect(any_lane(any_late_2), 0)) {
+        if (__builtin_expect(any_lane(any_late), 0)) {
           seldom();
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
@@ -4029,14 +3917,14 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
 
           // attention.tile:15  s = where(pos[:, None] >= j[None, :], s, -inf)
-          Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+          Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                tile_2[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+                tile_3[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
               }
             }
           }
@@ -4067,9 +3955,9 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
                 #pragma unroll
                 for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                   const bool far = abs_of(ref_2[i_step]) > far_from;
-                  tile_2[i_step][j_step][j_sub] = far
-                      ? tile_2[i_step][j_step][j_sub] - ref_2[i_step]
-                      : tile_2[i_step][j_step][j_sub];
+                  tile_3[i_step][j_step][j_sub] = far
+                      ? tile_3[i_step][j_step][j_sub] - ref_2[i_step]
+                      : tile_3[i_step][j_step][j_sub];
                 }
               }
             }
@@ -4089,11 +3977,11 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               row_5[i_step] = fma(m[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
             }
           }
-          float alpha[kStepsI];
+          float alpha_2[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const float alpha_2 = exp2_fast(row_5[i_step]);
-            alpha[i_step] = alpha_2;
+            const float alpha_3 = exp2_fast(row_5[i_step]);
+            alpha_2[i_step] = alpha_3;
           }
 
           // attention.tile:18  p     = exp(s - ref[:, None])
@@ -4104,7 +3992,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const float p_3 = exp2_fast(fma(tile_2[i_step][j_step][j_sub], in_bits,
+                const float p_3 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
                     row_4[i_step]));
                 p_2[i_step][j_step][j_sub] = p_3;
               }
@@ -4112,8 +4000,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
 
           // attention.tile:20  l     = l * alpha + sum(p, axis=1)
-          float sum_p_4[kStepsI];
-          float sum_p_4_chains[kStepsI][kStepsJChain];
+          float sum_p_3[kStepsI];
+          float sum_p_3_chains[kStepsI][kStepsJChain];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
@@ -4121,8 +4009,8 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
               const int j_chain_step = j_step % 4;
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                sum_p_4_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
-                    ? p_2[i_step][j_step][j_sub] : sum_p_4_chains[i_step][j_chain_step]
+                sum_p_3_chains[i_step][j_chain_step] = j_step <= 3 && j_sub <= 0
+                    ? p_2[i_step][j_step][j_sub] : sum_p_3_chains[i_step][j_chain_step]
                     + p_2[i_step][j_step][j_sub];
               }
             }
@@ -4131,30 +4019,30 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             #pragma unroll
             for (int j_chain_step = 0; j_chain_step < kStepsJChain; ++j_chain_step) {
-              sum_p_4[i_step] = j_chain_step <= 0 ? sum_p_4_chains[i_step][j_chain_step]
-                  : sum_p_4[i_step] + sum_p_4_chains[i_step][j_chain_step];
+              sum_p_3[i_step] = j_chain_step <= 0 ? sum_p_3_chains[i_step][j_chain_step]
+                  : sum_p_3[i_step] + sum_p_3_chains[i_step][j_chain_step];
             }
           }
           float l_2_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const float l_3 = l[i_step] * alpha[i_step] + sum_p_4[i_step];
+            const float l_3 = l[i_step] * alpha_2[i_step] + sum_p_3[i_step];
             l_2_moved[i_step] = l_3;
           }
 
           // attention.tile:16  m_new = maximum(m, max(s, axis=1))
-          float m_moved_2[kStepsI];
+          float m_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_s_2[i_step]);
-            m_moved_2[i_step] = m_new;
+            m_moved[i_step] = m_new;
           }
-          float carried_2_moved_2[kStepsI];
+          float carried_2_moved[kStepsI];
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
             const float m_new = max_nan(m[i_step], max_s_2[i_step]);
             const bool near = abs_of(m_new) <= far_from;
-            carried_2_moved_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+            carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
                 ? unseen : NAN;
           }
 
@@ -4177,7 +4065,7 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
             for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
               #pragma unroll
               for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha[i_step];
+                acc[i_step][t2_step][t2_sub] = acc[i_step][t2_step][t2_sub] * alpha_2[i_step];
               }
             }
           }
@@ -4187,11 +4075,11 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
           }
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            m[i_step] = m_moved_2[i_step];
+            m[i_step] = m_moved[i_step];
           }
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            carried_2[i_step] = carried_2_moved_2[i_step];
+            carried_2[i_step] = carried_2_moved[i_step];
           }
         }
         #pragma unroll

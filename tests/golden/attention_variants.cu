@@ -1246,6 +1246,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       }
     }
   }
+  const float div = div_fast(8.0f, in_bits);
   const bool le = in_bits <= 0.5f;
   const float unseen = le ? 3.4028234663852886e+38f : NAN;
 
@@ -1268,6 +1269,149 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     }
   }
 
+  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  float max_tile[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    max_tile[i_step] = OpMax<float>::identity();
+  }
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        max_tile[i_step] = OpMax<float>::combine(max_tile[i_step], tile[i_step][j_step][j_sub]);
+      }
+    }
+  }
+
+  // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
+  bool any_far = false;
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]) + div;
+    any_far = any_far || abs_of(m_new) >= far_from;
+  }
+  const bool rare = any_lane(any_far);
+
+  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
+  }
+  float m_new[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new_2 = max_nan(-INFINITY, max_tile[i_step]) + div;
+    m_new[i_step] = m_new_2;
+  }
+
+  // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+  float tile_2[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float ref = m_new[i_step] == -INFINITY ? 0.0f : m_new[i_step];
+    tile_2[i_step] = abs_of(ref);
+  }
+
+  // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
+  Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        tile_3[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
+      }
+    }
+  }
+
+  // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+  float row[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    row[i_step] = -fma(m_new[i_step], in_bits, 0.0f);
+  }
+  float row_2[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    row_2[i_step] = in_bits;
+  }
+  float row_3[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    row_3[i_step] = -fma(m_new[i_step], in_bits, 0.0f);
+  }
+
+  // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
+  if (__builtin_expect(rare, 0)) {
+    seldom();
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          const float ref = m_new[i_step] == -INFINITY ? 0.0f : m_new[i_step];
+          const bool far = tile_2[i_step] > far_from;
+          tile_3[i_step][j_step][j_sub] = far ? tile_3[i_step][j_step][j_sub] - ref
+              : tile_3[i_step][j_step][j_sub];
+        }
+      }
+    }
+
+    // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const bool far = tile_2[i_step] > far_from;
+      const float ref = m_new[i_step] == -INFINITY ? 0.0f : m_new[i_step];
+      row[i_step] = -fma(far ? 0.0f : ref, in_bits, 0.0f);
+    }
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const bool far = tile_2[i_step] > far_from;
+      row_2[i_step] = far ? s_2 : in_bits;
+    }
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const float ref = m_new[i_step] == -INFINITY ? 0.0f : m_new[i_step];
+      const bool far = tile_2[i_step] > far_from;
+      row_3[i_step] = -fma(ref, far ? s_2 : in_bits, 0.0f);
+    }
+  }
+
+  // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+  // BN):
+  float tile_4[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    tile_4[i_step] = fma(-INFINITY, row_2[i_step], 0.0f);
+  }
+
+  // softmax.tile:19  alpha = exp(m - ref)
+  float alpha[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float alpha_2 = exp2_fast(tile_4[i_step] + row_3[i_step]);
+    alpha[i_step] = alpha_2;
+  }
+
+  // softmax.tile:18  p = exp(s - ref[:, None])
+  Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits, row[i_step]));
+        p[i_step][j_step][j_sub] = p_2;
+      }
+    }
+  }
+
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
   float sum_p[kStepsI];
@@ -1275,6 +1419,32 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     sum_p[i_step] = OpSum<float>::identity();
   }
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        sum_p[i_step] += p[i_step][j_step][j_sub];
+      }
+    }
+  }
+
+  // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+  // BN):
+  float state_0[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    state_0[i_step] = m_new[i_step];
+  }
+  float state_1[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    state_1[i_step] = 0.0f * alpha[i_step] + sum_p[i_step];
+  }
+
+  // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
+  // @ v
   Vector<bf16_t, kWidthJ> carried[kStepsI][kStepsJ];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -1283,245 +1453,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       Vector<float, kWidthJ> carried_wide;
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        const float p = exp2_fast(fma(tile[i_step][j_step][j_sub], in_bits, 0.0f));
-        sum_p[i_step] += p;
-        carried_wide[j_sub] = p;
+        carried_wide[j_sub] = p[i_step][j_step][j_sub];
       }
       carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-    }
-  }
-
-  // softmax.tile:18  p = exp(s - ref[:, None])
-  float total[kStepsI];
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    total[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-  }
-
-  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-  float state_0[kStepsI];
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    state_0[i_step] = 0.0f;
-  }
-
-  // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
-  // @ v
-  float state_1[kStepsI];
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    state_1[i_step] = sum_p[i_step];
-  }
-
-  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-  float carried_2[kStepsI];
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    carried_2[i_step] = 0.0f;
-  }
-
-  // softmax.tile:18  p = exp(s - ref[:, None])
-  bool any_late = false;
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    const bool late = !(total[i_step] < 281474976710656.0f
-        && total[i_step] >= 3.552713678800501e-15f);
-    any_late = any_late || late;
-  }
-  if (__builtin_expect(any_lane(any_late), 0)) {
-    seldom();
-
-    // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-    float max_tile[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      max_tile[i_step] = OpMax<float>::identity();
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          max_tile[i_step] = OpMax<float>::combine(max_tile[i_step], tile[i_step][j_step][j_sub]);
-        }
-      }
-    }
-
-    // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
-    bool any_far = false;
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-      any_far = any_far || abs_of(m_new) >= far_from;
-    }
-    const bool rare = any_lane(any_far);
-
-    // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
-    }
-
-    // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-    float ref[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-      const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-      ref[i_step] = ref_2;
-    }
-
-    // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
-    Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          tile_2[i_step][j_step][j_sub] = tile[i_step][j_step][j_sub];
-        }
-      }
-    }
-
-    // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-    float row[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-      row[i_step] = -fma(m_new, in_bits, 0.0f);
-    }
-    float row_2[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      row_2[i_step] = in_bits;
-    }
-    float row_3[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-      row_3[i_step] = -fma(m_new, in_bits, 0.0f);
-    }
-
-    // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j, :])
-    if (__builtin_expect(rare, 0)) {
-      seldom();
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const bool far = abs_of(ref[i_step]) > far_from;
-            tile_2[i_step][j_step][j_sub] = far ? tile_2[i_step][j_step][j_sub] - ref[i_step]
-                : tile_2[i_step][j_step][j_sub];
-          }
-        }
-      }
-
-      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        row[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        row_2[i_step] = far ? s_2 : in_bits;
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        row_3[i_step] = -fma(ref[i_step], far ? s_2 : in_bits, 0.0f);
-      }
-    }
-
-    // softmax.tile:18  p = exp(s - ref[:, None])
-    Vector<float, kWidthJ> p[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const float p_2 = exp2_fast(fma(tile_2[i_step][j_step][j_sub], in_bits, row[i_step]));
-          p[i_step][j_step][j_sub] = p_2;
-        }
-      }
-    }
-
-    // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
-    // p.to(v.dtype) @ v
-    float sum_p_2[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      sum_p_2[i_step] = OpSum<float>::identity();
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          sum_p_2[i_step] += p[i_step][j_step][j_sub];
-        }
-      }
-    }
-
-    // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-    float state_0_moved[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-      state_0_moved[i_step] = m_new;
-    }
-
-    // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
-    // p.to(v.dtype) @ v
-    float state_1_moved[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float alpha = exp2_fast(fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step]);
-      state_1_moved[i_step] = 0.0f * alpha + sum_p_2[i_step];
-    }
-
-    // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-    float carried_2_moved[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-      const bool near = abs_of(m_new) <= far_from;
-      carried_2_moved[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
-          : NAN;
-    }
-
-    // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
-    // p.to(v.dtype) @ v
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        Vector<float, kWidthJ> carried_wide;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          carried_wide[j_sub] = p[i_step][j_step][j_sub];
-        }
-        carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-      }
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      state_0[i_step] = state_0_moved[i_step];
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      state_1[i_step] = state_1_moved[i_step];
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      carried_2[i_step] = carried_2_moved[i_step];
     }
   }
 
@@ -1534,9 +1468,18 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
     for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
       for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-        state_2[i_step][t2_step][t2_sub] = 0.0f;
+        state_2[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
       }
     }
+  }
+
+  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  float carried_2[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const bool near = abs_of(m_new[i_step]) <= far_from;
+    carried_2[i_step] = near ? -fma(m_new[i_step], in_bits, 0.0f) : m_new[i_step] == -INFINITY
+        ? unseen : NAN;
   }
   const int j_tile_whole_from_end = max_of(0, i_tile
       + floor_div(-max_of(0, i_tile * 128 - 1023) - 897, 128));
@@ -1544,6 +1487,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       - max_of(0, i_tile * 128 - 1023)) / 128 - 1, ceil_div(min_of(BM * i_tile + BM, S)
       - max_of(0, BM * i_tile - 1023), BN) - 1), i_tile
       + floor_div(-max_of(0, i_tile * 128 - 1023) - 255, 128) + 1);
+
+  // attention_variants.tile:10  for j in range(max(0, i.start - WINDOW + 1) : min(S, i.stop) by
+  // BN):
   for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S)
       - max_of(0, BM * i_tile - 1023), BN) - 1; ++j_tile) {
     cp_async_wait<0>();
@@ -1649,24 +1595,24 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_3[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
+            tile_5[i_step][j_step][j_sub] = product_2[i_step][j_step][j_sub];
           }
         }
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p_3[kStepsI];
+      float sum_p_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p_3[i_step] = OpSum<float>::identity();
+        sum_p_2[i_step] = OpSum<float>::identity();
       }
       Vector<bf16_t, kWidthJ> carried_next[kStepsI][kStepsJ];
       OperandA a_operand[2][1];
@@ -1696,9 +1642,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1731,9 +1677,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1766,9 +1712,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1801,9 +1747,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1842,9 +1788,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1877,9 +1823,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1912,9 +1858,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1947,9 +1893,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -1988,9 +1934,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2023,9 +1969,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2058,9 +2004,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2093,9 +2039,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2134,9 +2080,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2169,9 +2115,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2204,9 +2150,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2239,9 +2185,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2280,9 +2226,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2315,9 +2261,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2350,9 +2296,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2385,9 +2331,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2426,9 +2372,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2461,9 +2407,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2496,9 +2442,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2531,9 +2477,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2572,9 +2518,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2607,9 +2553,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2642,9 +2588,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2677,9 +2623,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2718,9 +2664,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2753,9 +2699,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2788,9 +2734,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2823,9 +2769,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -2849,17 +2795,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       float merged[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        merged[i_step] = state_1[i_step] + sum_p_3[i_step];
+        merged[i_step] = state_1[i_step] + sum_p_2[i_step];
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
-      bool any_late_2 = false;
+      bool any_late = false;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool late = !(sum_p_3[i_step] < 281474976710656.0f);
-        any_late_2 = any_late_2 || late;
+        const bool late = !(sum_p_2[i_step] < 256.0f);
+        any_late = any_late || late;
       }
-      if (__builtin_expect(any_lane(any_late_2), 0)) {
+      if (__builtin_expect(any_lane(any_late), 0)) {
         seldom();
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
@@ -2875,7 +2821,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
-                  tile_3[i_step][j_step][j_sub]);
+                  tile_5[i_step][j_step][j_sub]);
             }
           }
         }
@@ -2885,8 +2831,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         bool any_far_2 = false;
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          any_far_2 = any_far_2 || abs_of(m_new_2) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
@@ -2897,24 +2843,24 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
 
         // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-        float ref_2[kStepsI];
+        float ref[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
-          ref_2[i_step] = ref_3;
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          const float ref_2 = m_new_2 == -INFINITY ? 0.0f : m_new_2;
+          ref[i_step] = ref_2;
         }
 
         // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
         // :])
-        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_4[i_step][j_step][j_sub] = tile_3[i_step][j_step][j_sub];
+              tile_6[i_step][j_step][j_sub] = tile_5[i_step][j_step][j_sub];
             }
           }
         }
@@ -2923,16 +2869,16 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         float row_4[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          row_4[i_step] = -fma(m_new_2, in_bits, 0.0f);
         }
 
         // softmax.tile:19  alpha = exp(m - ref)
         float row_5[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          row_5[i_step] = fma(state_0[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          row_5[i_step] = fma(state_0[i_step], in_bits, 0.0f) + -fma(m_new_2, in_bits, 0.0f);
         }
 
         // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
@@ -2945,9 +2891,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const bool far = abs_of(ref_2[i_step]) > far_from;
-                tile_4[i_step][j_step][j_sub] = far ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
-                    : tile_4[i_step][j_step][j_sub];
+                const bool far = abs_of(ref[i_step]) > far_from;
+                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref[i_step]
+                    : tile_6[i_step][j_step][j_sub];
               }
             }
           }
@@ -2955,23 +2901,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
+            const bool far = abs_of(ref[i_step]) > far_from;
+            row_4[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
           }
 
           // softmax.tile:19  alpha = exp(m - ref)
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref_2[i_step]) > far_from;
+            const bool far = abs_of(ref[i_step]) > far_from;
             const float where = far ? s_2 : in_bits;
-            row_5[i_step] = fma(state_0[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
+            row_5[i_step] = fma(state_0[i_step], where, 0.0f) + -fma(ref[i_step], where, 0.0f);
           }
         }
-        float alpha[kStepsI];
+        float alpha_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_2 = exp2_fast(row_5[i_step]);
-          alpha[i_step] = alpha_2;
+          const float alpha_3 = exp2_fast(row_5[i_step]);
+          alpha_2[i_step] = alpha_3;
         }
 
         // softmax.tile:18  p = exp(s - ref[:, None])
@@ -2982,7 +2928,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+              const float p_3 = exp2_fast(fma(tile_6[i_step][j_step][j_sub], in_bits,
                   row_4[i_step]));
               p_2[i_step][j_step][j_sub] = p_3;
             }
@@ -2991,10 +2937,10 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
-        float sum_p_4[kStepsI];
+        float sum_p_3[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_4[i_step] = OpSum<float>::identity();
+          sum_p_3[i_step] = OpSum<float>::identity();
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3002,17 +2948,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_4[i_step] += p_2[i_step][j_step][j_sub];
+              sum_p_3[i_step] += p_2[i_step][j_step][j_sub];
             }
           }
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float state_0_moved_2[kStepsI];
+        float state_0_moved[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          state_0_moved_2[i_step] = m_new;
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          state_0_moved[i_step] = m_new_2;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -3020,16 +2966,16 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         float merged_moved[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          merged_moved[i_step] = state_1[i_step] * alpha[i_step] + sum_p_4[i_step];
+          merged_moved[i_step] = state_1[i_step] * alpha_2[i_step] + sum_p_3[i_step];
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float carried_2_moved_2[kStepsI];
+        float carried_2_moved[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          const bool near = abs_of(m_new_2) <= far_from;
+          carried_2_moved[i_step] = near ? -fma(m_new_2, in_bits, 0.0f) : m_new_2 == -INFINITY
               ? unseen : NAN;
         }
 
@@ -3053,13 +2999,13 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
             #pragma unroll
             for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha[i_step];
+              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha_2[i_step];
             }
           }
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          state_0[i_step] = state_0_moved_2[i_step];
+          state_0[i_step] = state_0_moved[i_step];
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -3067,7 +3013,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          carried_2[i_step] = carried_2_moved_2[i_step];
+          carried_2[i_step] = carried_2_moved[i_step];
         }
       }
       #pragma unroll
@@ -3125,7 +3071,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
       // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
       // :])
-      Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         const int i_at = i_first + i_step * 8;
@@ -3139,17 +3085,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
                 - max_of(0, BM * i_tile - 1023) >= j_el - j_first
                 && BM * i_tile - BN * j_tile + i_at - j_first - BN - max_of(0, BM * i_tile - 1023)
                 - 1024 < j_el - j_first;
-            tile_3[i_step][j_step][j_sub] = seen ? product_2[i_step][j_step][j_sub] : -INFINITY;
+            tile_5[i_step][j_step][j_sub] = seen ? product_2[i_step][j_step][j_sub] : -INFINITY;
           }
         }
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p_3[kStepsI];
+      float sum_p_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p_3[i_step] = OpSum<float>::identity();
+        sum_p_2[i_step] = OpSum<float>::identity();
       }
       Vector<bf16_t, kWidthJ> carried_next[kStepsI][kStepsJ];
       OperandA a_operand[2][1];
@@ -3179,9 +3125,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3214,9 +3160,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3249,9 +3195,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3284,9 +3230,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3325,9 +3271,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3360,9 +3306,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3395,9 +3341,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3430,9 +3376,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3471,9 +3417,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3506,9 +3452,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3541,9 +3487,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3576,9 +3522,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3617,9 +3563,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3652,9 +3598,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3687,9 +3633,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3722,9 +3668,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3763,9 +3709,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3798,9 +3744,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3833,9 +3779,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3868,9 +3814,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3909,9 +3855,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3944,9 +3890,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -3979,9 +3925,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -4014,9 +3960,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -4055,9 +4001,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -4090,9 +4036,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -4125,9 +4071,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -4160,9 +4106,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -4201,9 +4147,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -4236,9 +4182,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -4271,9 +4217,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -4306,9 +4252,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits,
                 carried_2[i_step]));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -4332,17 +4278,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
       float merged[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        merged[i_step] = state_1[i_step] + sum_p_3[i_step];
+        merged[i_step] = state_1[i_step] + sum_p_2[i_step];
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
-      bool any_late_2 = false;
+      bool any_late = false;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool late = !(sum_p_3[i_step] < 281474976710656.0f);
-        any_late_2 = any_late_2 || late;
+        const bool late = !(sum_p_2[i_step] < 256.0f);
+        any_late = any_late || late;
       }
-      if (__builtin_expect(any_lane(any_late_2), 0)) {
+      if (__builtin_expect(any_lane(any_late), 0)) {
         seldom();
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
@@ -4358,7 +4304,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
-                  tile_3[i_step][j_step][j_sub]);
+                  tile_5[i_step][j_step][j_sub]);
             }
           }
         }
@@ -4368,8 +4314,8 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         bool any_far_2 = false;
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          any_far_2 = any_far_2 || abs_of(m_new) >= far_from;
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          any_far_2 = any_far_2 || abs_of(m_new_2) >= far_from;
         }
         const bool rare_2 = any_lane(any_far_2);
 
@@ -4380,24 +4326,24 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
 
         // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-        float ref_2[kStepsI];
+        float ref[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          const float ref_3 = m_new == -INFINITY ? 0.0f : m_new;
-          ref_2[i_step] = ref_3;
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          const float ref_2 = m_new_2 == -INFINITY ? 0.0f : m_new_2;
+          ref[i_step] = ref_2;
         }
 
         // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
         // :])
-        Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_4[i_step][j_step][j_sub] = tile_3[i_step][j_step][j_sub];
+              tile_6[i_step][j_step][j_sub] = tile_5[i_step][j_step][j_sub];
             }
           }
         }
@@ -4406,16 +4352,16 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         float row_4[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          row_4[i_step] = -fma(m_new, in_bits, 0.0f);
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          row_4[i_step] = -fma(m_new_2, in_bits, 0.0f);
         }
 
         // softmax.tile:19  alpha = exp(m - ref)
         float row_5[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          row_5[i_step] = fma(state_0[i_step], in_bits, 0.0f) + -fma(m_new, in_bits, 0.0f);
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          row_5[i_step] = fma(state_0[i_step], in_bits, 0.0f) + -fma(m_new_2, in_bits, 0.0f);
         }
 
         // attention_variants.tile:13  state = softmax.step(state, where(seen, s, -inf), v[b, h, j,
@@ -4428,9 +4374,9 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
             for (int j_step = 0; j_step < kStepsJ; ++j_step) {
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-                const bool far = abs_of(ref_2[i_step]) > far_from;
-                tile_4[i_step][j_step][j_sub] = far ? tile_4[i_step][j_step][j_sub] - ref_2[i_step]
-                    : tile_4[i_step][j_step][j_sub];
+                const bool far = abs_of(ref[i_step]) > far_from;
+                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref[i_step]
+                    : tile_6[i_step][j_step][j_sub];
               }
             }
           }
@@ -4438,23 +4384,23 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref_2[i_step]) > far_from;
-            row_4[i_step] = -fma(far ? 0.0f : ref_2[i_step], in_bits, 0.0f);
+            const bool far = abs_of(ref[i_step]) > far_from;
+            row_4[i_step] = -fma(far ? 0.0f : ref[i_step], in_bits, 0.0f);
           }
 
           // softmax.tile:19  alpha = exp(m - ref)
           #pragma unroll
           for (int i_step = 0; i_step < kStepsI; ++i_step) {
-            const bool far = abs_of(ref_2[i_step]) > far_from;
+            const bool far = abs_of(ref[i_step]) > far_from;
             const float where = far ? s_2 : in_bits;
-            row_5[i_step] = fma(state_0[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
+            row_5[i_step] = fma(state_0[i_step], where, 0.0f) + -fma(ref[i_step], where, 0.0f);
           }
         }
-        float alpha[kStepsI];
+        float alpha_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_2 = exp2_fast(row_5[i_step]);
-          alpha[i_step] = alpha_2;
+          const float alpha_3 = exp2_fast(row_5[i_step]);
+          alpha_2[i_step] = alpha_3;
         }
 
         // softmax.tile:18  p = exp(s - ref[:, None])
@@ -4465,7 +4411,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits,
+              const float p_3 = exp2_fast(fma(tile_6[i_step][j_step][j_sub], in_bits,
                   row_4[i_step]));
               p_2[i_step][j_step][j_sub] = p_3;
             }
@@ -4474,10 +4420,10 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
-        float sum_p_4[kStepsI];
+        float sum_p_3[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_4[i_step] = OpSum<float>::identity();
+          sum_p_3[i_step] = OpSum<float>::identity();
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -4485,17 +4431,17 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_4[i_step] += p_2[i_step][j_step][j_sub];
+              sum_p_3[i_step] += p_2[i_step][j_step][j_sub];
             }
           }
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float state_0_moved_2[kStepsI];
+        float state_0_moved[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          state_0_moved_2[i_step] = m_new;
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          state_0_moved[i_step] = m_new_2;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -4503,16 +4449,16 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         float merged_moved[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          merged_moved[i_step] = state_1[i_step] * alpha[i_step] + sum_p_4[i_step];
+          merged_moved[i_step] = state_1[i_step] * alpha_2[i_step] + sum_p_3[i_step];
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float carried_2_moved_2[kStepsI];
+        float carried_2_moved[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved_2[i_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
+          const float m_new_2 = max_nan(state_0[i_step], max_tile_2[i_step]);
+          const bool near = abs_of(m_new_2) <= far_from;
+          carried_2_moved[i_step] = near ? -fma(m_new_2, in_bits, 0.0f) : m_new_2 == -INFINITY
               ? unseen : NAN;
         }
 
@@ -4536,13 +4482,13 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
           for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
             #pragma unroll
             for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha[i_step];
+              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha_2[i_step];
             }
           }
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          state_0[i_step] = state_0_moved_2[i_step];
+          state_0[i_step] = state_0_moved[i_step];
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -4550,7 +4496,7 @@ __device__ __forceinline__ void sliding_window_body(const bf16_t* __restrict__ q
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          carried_2[i_step] = carried_2_moved_2[i_step];
+          carried_2[i_step] = carried_2_moved[i_step];
         }
       }
       #pragma unroll
@@ -5568,18 +5514,6 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   const float abs__2 = abs_of(mul_2);
   const bool lt_2 = abs__2 < 7.922816251426434e+28f;
   const float in_bits_2 = lt_2 ? mul_2 : NAN;
-
-  // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-  const float mul_3 = slope_value * 1.4426950408889634f;
-  const float abs__3 = abs_of(mul_3);
-  const bool lt_3 = abs__3 < 7.922816251426434e+28f;
-  const float in_bits_3 = lt_3 ? mul_3 : NAN;
-
-  // attention_variants.tile:30  s = cap * tanh((q[b, h, i, :] @ k[b, h, j, :].T) * (scale / cap))
-  const float mul_4 = cap * 1.4426950408889634f;
-  const float abs__4 = abs_of(mul_4);
-  const bool lt_4 = abs__4 < 7.922816251426434e+28f;
-  const float in_bits_4 = lt_4 ? mul_4 : NAN;
   Vector<float, kWidthJ> tile[kStepsI][kStepsJ];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -5592,6 +5526,182 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     }
   }
 
+  // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
+  Vector<float, kWidthJ> s_3[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const int i_at = i_first + i_step * 8;
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      const int j_at = j_first + j_step * 8;
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        const int j_el = j_at + j_sub;
+        const float s_4 = cap * tile[i_step][j_step][j_sub];
+        const float s_5 = s_4 + slope_value * (convert<float>(BN
+            * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - i_first + j_first - BN)
+            + convert<float>(i_first - i_at + j_el - j_first));
+        s_3[i_step][j_step][j_sub] = s_5;
+      }
+    }
+  }
+
+  // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+  // -inf), v[b, h, j, :])
+  Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const int i_at = i_first + i_step * 8;
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      const int j_at = j_first + j_step * 8;
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        const int j_el = j_at + j_sub;
+        tile_2[i_step][j_step][j_sub] = BM * i_tile - BN * ceil_div(min_of(BM * i_tile + BM, S), BN)
+            + i_at - j_first + BN >= j_el - j_first ? s_3[i_step][j_step][j_sub] : -INFINITY;
+      }
+    }
+  }
+
+  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  float max_tile[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    max_tile[i_step] = OpMax<float>::identity();
+  }
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        max_tile[i_step] = OpMax<float>::combine(max_tile[i_step], tile_2[i_step][j_step][j_sub]);
+      }
+    }
+  }
+
+  // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+  // -inf), v[b, h, j, :])
+  bool any_far = false;
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    any_far = any_far || abs_of(m_new) >= far_from;
+  }
+  const bool rare = any_lane(any_far);
+
+  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
+  }
+
+  // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+  float ref[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+    ref[i_step] = ref_2;
+  }
+
+  // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+  // -inf), v[b, h, j, :])
+  Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        tile_3[i_step][j_step][j_sub] = tile_2[i_step][j_step][j_sub];
+      }
+    }
+  }
+
+  // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+  float row[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    row[i_step] = -fma(m_new, 1.4426950408889634f, 0.0f);
+  }
+  float row_2[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    row_2[i_step] = 1.4426950408889634f;
+  }
+  float row_3[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    row_3[i_step] = -fma(m_new, 1.4426950408889634f, 0.0f);
+  }
+
+  // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+  // -inf), v[b, h, j, :])
+  if (__builtin_expect(rare, 0)) {
+    seldom();
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          const bool far = abs_of(ref[i_step]) > far_from;
+          tile_3[i_step][j_step][j_sub] = far ? tile_3[i_step][j_step][j_sub] - ref[i_step]
+              : tile_3[i_step][j_step][j_sub];
+        }
+      }
+    }
+
+    // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const bool far = abs_of(ref[i_step]) > far_from;
+      row[i_step] = -fma(far ? 0.0f : ref[i_step], 1.4426950408889634f, 0.0f);
+    }
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const bool far = abs_of(ref[i_step]) > far_from;
+      row_2[i_step] = far ? s_2 : 1.4426950408889634f;
+    }
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const bool far = abs_of(ref[i_step]) > far_from;
+      row_3[i_step] = -fma(ref[i_step], far ? s_2 : 1.4426950408889634f, 0.0f);
+    }
+  }
+
+  // softmax.tile:19  alpha = exp(m - ref)
+  float tile_4[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    tile_4[i_step] = fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step];
+  }
+  float alpha[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float alpha_2 = exp2_fast(tile_4[i_step]);
+    alpha[i_step] = alpha_2;
+  }
+
+  // softmax.tile:18  p = exp(s - ref[:, None])
+  Vector<float, kWidthJ> p[kStepsI][kStepsJ];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], 1.4426950408889634f,
+            row[i_step]));
+        p[i_step][j_step][j_sub] = p_2;
+      }
+    }
+  }
+
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
   float sum_p[kStepsI];
@@ -5599,304 +5709,43 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     sum_p[i_step] = OpSum<float>::identity();
   }
-  Vector<bf16_t, kWidthJ> carried[kStepsI][kStepsJ];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    const int i_at = i_first + i_step * 8;
     #pragma unroll
     for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-      const int j_at = j_first + j_step * 8;
-      Vector<float, kWidthJ> carried_wide;
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        const int j_el = j_at + j_sub;
-        const float p = exp2_fast(BM * i_tile - BN * ceil_div(min_of(BM * i_tile + BM, S), BN)
-            + i_at - j_first + BN >= j_el - j_first
-            ? fma(tile[i_step][j_step][j_sub], in_bits_4,
-            fma(convert<float>(i_first - i_at + j_el - j_first), in_bits_3,
-            fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
-            - i_first + j_first - BN), in_bits_3, 0.0f))) : -INFINITY);
-        sum_p[i_step] += p;
-        carried_wide[j_sub] = p;
+        sum_p[i_step] += p[i_step][j_step][j_sub];
       }
-      carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
     }
   }
 
-  // softmax.tile:18  p = exp(s - ref[:, None])
-  float total[kStepsI];
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    total[i_step] = lane_reduce<OpSum<float>, 4>(sum_p[i_step]);
-  }
-
-  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
   float state_0[kStepsI];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    state_0[i_step] = 0.0f;
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    state_0[i_step] = m_new;
+  }
+  float state_1[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    state_1[i_step] = 0.0f * alpha[i_step] + sum_p[i_step];
   }
 
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
-  float state_1[kStepsI];
+  Vector<bf16_t, kWidthJ> carried[kStepsI][kStepsJ];
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    state_1[i_step] = sum_p[i_step];
-  }
-
-  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-  float carried_2[kStepsI];
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    carried_2[i_step] = 0.0f;
-  }
-
-  // softmax.tile:18  p = exp(s - ref[:, None])
-  bool any_late = false;
-  #pragma unroll
-  for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    const bool late = !(total[i_step] < 281474976710656.0f
-        && total[i_step] >= 3.552713678800501e-15f);
-    any_late = any_late || late;
-  }
-  if (__builtin_expect(any_lane(any_late), 0)) {
-    seldom();
-
-    // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
-    Vector<float, kWidthJ> s_3[kStepsI][kStepsJ];
     #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const int i_at = i_first + i_step * 8;
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      Vector<float, kWidthJ> carried_wide;
       #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          const float s_4 = cap * tile[i_step][j_step][j_sub];
-          const float s_5 = s_4 + slope_value * (convert<float>(BN
-              * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - i_first + j_first - BN)
-              + convert<float>(i_first - i_at + j_el - j_first));
-          s_3[i_step][j_step][j_sub] = s_5;
-        }
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        carried_wide[j_sub] = p[i_step][j_step][j_sub];
       }
-    }
-
-    // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-    // -inf), v[b, h, j, :])
-    Vector<float, kWidthJ> tile_2[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const int i_at = i_first + i_step * 8;
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        const int j_at = j_first + j_step * 8;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const int j_el = j_at + j_sub;
-          tile_2[i_step][j_step][j_sub] = BM * i_tile
-              - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN
-              >= j_el - j_first ? s_3[i_step][j_step][j_sub] : -INFINITY;
-        }
-      }
-    }
-
-    // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-    float max_tile[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      max_tile[i_step] = OpMax<float>::identity();
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          max_tile[i_step] = OpMax<float>::combine(max_tile[i_step], tile_2[i_step][j_step][j_sub]);
-        }
-      }
-    }
-
-    // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-    // -inf), v[b, h, j, :])
-    bool any_far = false;
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-      any_far = any_far || abs_of(m_new) >= far_from;
-    }
-    const bool rare = any_lane(any_far);
-
-    // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      max_tile[i_step] = lane_reduce<OpMax<float>, 4>(max_tile[i_step]);
-    }
-
-    // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-    float ref[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-      const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-      ref[i_step] = ref_2;
-    }
-
-    // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-    // -inf), v[b, h, j, :])
-    Vector<float, kWidthJ> tile_3[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          tile_3[i_step][j_step][j_sub] = tile_2[i_step][j_step][j_sub];
-        }
-      }
-    }
-
-    // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-    float row[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-      row[i_step] = -fma(m_new, 1.4426950408889634f, 0.0f);
-    }
-    float row_2[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      row_2[i_step] = 1.4426950408889634f;
-    }
-    float row_3[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-      row_3[i_step] = -fma(m_new, 1.4426950408889634f, 0.0f);
-    }
-
-    // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-    // -inf), v[b, h, j, :])
-    if (__builtin_expect(rare, 0)) {
-      seldom();
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const bool far = abs_of(ref[i_step]) > far_from;
-            tile_3[i_step][j_step][j_sub] = far ? tile_3[i_step][j_step][j_sub] - ref[i_step]
-                : tile_3[i_step][j_step][j_sub];
-          }
-        }
-      }
-
-      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        row[i_step] = -fma(far ? 0.0f : ref[i_step], 1.4426950408889634f, 0.0f);
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        row_2[i_step] = far ? s_2 : 1.4426950408889634f;
-      }
-      #pragma unroll
-      for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool far = abs_of(ref[i_step]) > far_from;
-        row_3[i_step] = -fma(ref[i_step], far ? s_2 : 1.4426950408889634f, 0.0f);
-      }
-    }
-
-    // softmax.tile:18  p = exp(s - ref[:, None])
-    Vector<float, kWidthJ> p[kStepsI][kStepsJ];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const float p_2 = exp2_fast(fma(tile_3[i_step][j_step][j_sub], 1.4426950408889634f,
-              row[i_step]));
-          p[i_step][j_step][j_sub] = p_2;
-        }
-      }
-    }
-
-    // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
-    // p.to(v.dtype) @ v
-    float sum_p_2[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      sum_p_2[i_step] = OpSum<float>::identity();
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          sum_p_2[i_step] += p[i_step][j_step][j_sub];
-        }
-      }
-    }
-
-    // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-    float state_0_moved[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-      state_0_moved[i_step] = m_new;
-    }
-
-    // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
-    // p.to(v.dtype) @ v
-    float state_1_moved[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float alpha = exp2_fast(fma(-INFINITY, row_2[i_step], 0.0f) + row_3[i_step]);
-      state_1_moved[i_step] = 0.0f * alpha + sum_p_2[i_step];
-    }
-
-    // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-    float carried_2_moved[kStepsI];
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[i_step]);
-      const bool near = abs_of(m_new) <= far_from;
-      carried_2_moved[i_step] = near ? -fma(m_new, 1.4426950408889634f, 0.0f) : m_new == -INFINITY
-          ? unseen : NAN;
-    }
-
-    // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
-    // p.to(v.dtype) @ v
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        Vector<float, kWidthJ> carried_wide;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          carried_wide[j_sub] = p[i_step][j_step][j_sub];
-        }
-        carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
-      }
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      state_0[i_step] = state_0_moved[i_step];
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      state_1[i_step] = state_1_moved[i_step];
-    }
-    #pragma unroll
-    for (int i_step = 0; i_step < kStepsI; ++i_step) {
-      carried_2[i_step] = carried_2_moved[i_step];
+      carried[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
     }
   }
 
@@ -5908,14 +5757,26 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
     for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
       #pragma unroll
       for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-        state_2[i_step][t2_step][t2_sub] = 0.0f;
+        state_2[i_step][t2_step][t2_sub] = 0.0f * alpha[i_step];
       }
     }
+  }
+
+  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  float carried_2[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[i_step]);
+    const bool near = abs_of(m_new) <= far_from;
+    carried_2[i_step] = near ? -fma(m_new, 1.4426950408889634f, 0.0f) : m_new == -INFINITY ? unseen
+        : NAN;
   }
   const int j_tile_whole_from_end = max_of(max_of(ceil_div(-min_of(i_tile * 128 + 128, S), 128)
       + ceil_div(min_of(i_tile * 128 + 128, S), 128),
       ceil_div(min_of(i_tile * 128 + 128, S), 128) - i_tile - 1), 0);
   const int j_tile_whole_end = ceil_div(min_of(BM * i_tile + BM, S), BN) - 1;
+
+  // attention_variants.tile:29  for j in range(0 : min(S, i.stop) by BN):
   for (int j_tile = 0; j_tile < ceil_div(min_of(BM * i_tile + BM, S), BN) - 1; ++j_tile) {
     cp_async_wait<0>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
@@ -6016,24 +5877,24 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           }
         }
       }
-      Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_4[i_step][j_step][j_sub] = tanh_fast(product_2[i_step][j_step][j_sub] * div);
+            tile_5[i_step][j_step][j_sub] = tanh_fast(product_2[i_step][j_step][j_sub] * div);
           }
         }
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p_3[kStepsI];
+      float sum_p_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p_3[i_step] = OpSum<float>::identity();
+        sum_p_2[i_step] = OpSum<float>::identity();
       }
       Vector<bf16_t, kWidthJ> carried_next[kStepsI][kStepsJ];
       OperandA a_operand[2][1];
@@ -6066,11 +5927,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6106,11 +5967,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6146,11 +6007,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6186,11 +6047,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6232,11 +6093,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6272,11 +6133,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6312,11 +6173,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6352,11 +6213,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6398,11 +6259,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6438,11 +6299,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6478,11 +6339,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6518,11 +6379,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6564,11 +6425,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6604,11 +6465,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6644,11 +6505,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6684,11 +6545,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6730,11 +6591,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6770,11 +6631,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6810,11 +6671,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6850,11 +6711,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6896,11 +6757,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6936,11 +6797,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -6976,11 +6837,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -7016,11 +6877,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -7062,11 +6923,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -7102,11 +6963,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -7142,11 +7003,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -7182,11 +7043,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -7228,11 +7089,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -7268,11 +7129,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -7308,11 +7169,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -7348,11 +7209,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            const float p_2 = exp2_fast(fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+            const float p_2 = exp2_fast(fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step]))));
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -7376,17 +7237,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       float merged[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        merged[i_step] = state_1[i_step] + sum_p_3[i_step];
+        merged[i_step] = state_1[i_step] + sum_p_2[i_step];
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
-      bool any_late_2 = false;
+      bool any_late = false;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool late = !(sum_p_3[i_step] < 281474976710656.0f);
-        any_late_2 = any_late_2 || late;
+        const bool late = !(sum_p_2[i_step] < 256.0f);
+        any_late = any_late || late;
       }
-      if (__builtin_expect(any_lane(any_late_2), 0)) {
+      if (__builtin_expect(any_lane(any_late), 0)) {
         seldom();
 
         // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
@@ -7400,7 +7261,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              const float s_5 = cap * tile_4[i_step][j_step][j_sub];
+              const float s_5 = cap * tile_5[i_step][j_step][j_sub];
               const float s_6 = s_5 + slope_value * (convert<float>(BN
                   * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
                   + j_first - BN * 2) + convert<float>(i_first - i_at + j_el - j_first));
@@ -7411,14 +7272,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
         // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
         // s, -inf), v[b, h, j, :])
-        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_5[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
+              tile_6[i_step][j_step][j_sub] = s_4[i_step][j_step][j_sub];
             }
           }
         }
@@ -7436,7 +7297,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
-                  tile_5[i_step][j_step][j_sub]);
+                  tile_6[i_step][j_step][j_sub]);
             }
           }
         }
@@ -7468,14 +7329,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
         // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
         // s, -inf), v[b, h, j, :])
-        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_7[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_6[i_step][j_step][j_sub] = tile_5[i_step][j_step][j_sub];
+              tile_7[i_step][j_step][j_sub] = tile_6[i_step][j_step][j_sub];
             }
           }
         }
@@ -7508,8 +7369,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 const bool far = abs_of(ref_2[i_step]) > far_from;
-                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
-                    : tile_6[i_step][j_step][j_sub];
+                tile_7[i_step][j_step][j_sub] = far ? tile_7[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_7[i_step][j_step][j_sub];
               }
             }
           }
@@ -7529,11 +7390,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             row_5[i_step] = fma(state_0[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
           }
         }
-        float alpha[kStepsI];
+        float alpha_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_2 = exp2_fast(row_5[i_step]);
-          alpha[i_step] = alpha_2;
+          const float alpha_3 = exp2_fast(row_5[i_step]);
+          alpha_2[i_step] = alpha_3;
         }
 
         // softmax.tile:18  p = exp(s - ref[:, None])
@@ -7544,7 +7405,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(fma(tile_6[i_step][j_step][j_sub], 1.4426950408889634f,
+              const float p_3 = exp2_fast(fma(tile_7[i_step][j_step][j_sub], 1.4426950408889634f,
                   row_4[i_step]));
               p_2[i_step][j_step][j_sub] = p_3;
             }
@@ -7553,10 +7414,10 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
-        float sum_p_4[kStepsI];
+        float sum_p_3[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_4[i_step] = OpSum<float>::identity();
+          sum_p_3[i_step] = OpSum<float>::identity();
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -7564,17 +7425,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_4[i_step] += p_2[i_step][j_step][j_sub];
+              sum_p_3[i_step] += p_2[i_step][j_step][j_sub];
             }
           }
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float state_0_moved_2[kStepsI];
+        float state_0_moved[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          state_0_moved_2[i_step] = m_new;
+          state_0_moved[i_step] = m_new;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -7582,16 +7443,16 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         float merged_moved[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          merged_moved[i_step] = state_1[i_step] * alpha[i_step] + sum_p_4[i_step];
+          merged_moved[i_step] = state_1[i_step] * alpha_2[i_step] + sum_p_3[i_step];
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float carried_2_moved_2[kStepsI];
+        float carried_2_moved[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
           const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved_2[i_step] = near ? -fma(m_new, 1.4426950408889634f, 0.0f)
+          carried_2_moved[i_step] = near ? -fma(m_new, 1.4426950408889634f, 0.0f)
               : m_new == -INFINITY ? unseen : NAN;
         }
 
@@ -7615,13 +7476,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
             #pragma unroll
             for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha[i_step];
+              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha_2[i_step];
             }
           }
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          state_0[i_step] = state_0_moved_2[i_step];
+          state_0[i_step] = state_0_moved[i_step];
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -7629,7 +7490,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          carried_2[i_step] = carried_2_moved_2[i_step];
+          carried_2[i_step] = carried_2_moved[i_step];
         }
       }
       #pragma unroll
@@ -7685,24 +7546,24 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           }
         }
       }
-      Vector<float, kWidthJ> tile_4[kStepsI][kStepsJ];
+      Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_4[i_step][j_step][j_sub] = tanh_fast(product_2[i_step][j_step][j_sub] * div);
+            tile_5[i_step][j_step][j_sub] = tanh_fast(product_2[i_step][j_step][j_sub] * div);
           }
         }
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p_3[kStepsI];
+      float sum_p_2[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        sum_p_3[i_step] = OpSum<float>::identity();
+        sum_p_2[i_step] = OpSum<float>::identity();
       }
       Vector<bf16_t, kWidthJ> carried_next[kStepsI][kStepsJ];
       OperandA a_operand[2][1];
@@ -7737,12 +7598,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -7780,12 +7641,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -7823,12 +7684,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -7866,12 +7727,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -7915,12 +7776,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -7958,12 +7819,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8001,12 +7862,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8044,12 +7905,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8093,12 +7954,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8136,12 +7997,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8179,12 +8040,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8222,12 +8083,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8271,12 +8132,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8314,12 +8175,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8357,12 +8218,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8400,12 +8261,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8449,12 +8310,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8492,12 +8353,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8535,12 +8396,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8578,12 +8439,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8627,12 +8488,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8670,12 +8531,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8713,12 +8574,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8756,12 +8617,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8805,12 +8666,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8848,12 +8709,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8891,12 +8752,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8934,12 +8795,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -8983,12 +8844,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -9026,12 +8887,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -9069,12 +8930,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -9112,12 +8973,12 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             const int j_el = j_at + j_sub;
             const float p_2 = exp2_fast(BM * i_tile + BN * j_tile
                 - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
-                >= j_el - j_first ? fma(tile_4[i_step][j_step][j_sub], in_bits_2,
+                >= j_el - j_first ? fma(tile_5[i_step][j_step][j_sub], in_bits_2,
                 fma(convert<float>(i_first - i_at + j_el - j_first), in_bits,
                 fma(convert<float>(BN * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile
                 - BN * j_tile - i_first + j_first - BN * 2), in_bits, carried_2[i_step])))
                 : -INFINITY);
-            sum_p_3[i_step] += p_2;
+            sum_p_2[i_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[i_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -9141,17 +9002,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
       float merged[kStepsI];
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        merged[i_step] = state_1[i_step] + sum_p_3[i_step];
+        merged[i_step] = state_1[i_step] + sum_p_2[i_step];
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
-      bool any_late_2 = false;
+      bool any_late = false;
       #pragma unroll
       for (int i_step = 0; i_step < kStepsI; ++i_step) {
-        const bool late = !(sum_p_3[i_step] < 281474976710656.0f);
-        any_late_2 = any_late_2 || late;
+        const bool late = !(sum_p_2[i_step] < 256.0f);
+        any_late = any_late || late;
       }
-      if (__builtin_expect(any_lane(any_late_2), 0)) {
+      if (__builtin_expect(any_lane(any_late), 0)) {
         seldom();
 
         // attention_variants.tile:31  s = s + slope[h] * (j[None, :] - i[:, None]).to(f32)
@@ -9165,7 +9026,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              const float s_5 = cap * tile_4[i_step][j_step][j_sub];
+              const float s_5 = cap * tile_5[i_step][j_step][j_sub];
               const float s_6 = s_5 + slope_value * (convert<float>(BN
                   * ceil_div(min_of(BM * i_tile + BM, S), BN) - BM * i_tile - BN * j_tile - i_first
                   + j_first - BN * 2) + convert<float>(i_first - i_at + j_el - j_first));
@@ -9176,7 +9037,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
         // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
         // s, -inf), v[b, h, j, :])
-        Vector<float, kWidthJ> tile_5[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const int i_at = i_first + i_step * 8;
@@ -9186,7 +9047,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               const int j_el = j_at + j_sub;
-              tile_5[i_step][j_step][j_sub] = BM * i_tile + BN * j_tile
+              tile_6[i_step][j_step][j_sub] = BM * i_tile + BN * j_tile
                   - BN * ceil_div(min_of(BM * i_tile + BM, S), BN) + i_at - j_first + BN * 2
                   >= j_el - j_first ? s_4[i_step][j_step][j_sub] : -INFINITY;
             }
@@ -9206,7 +9067,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               max_tile_2[i_step] = OpMax<float>::combine(max_tile_2[i_step],
-                  tile_5[i_step][j_step][j_sub]);
+                  tile_6[i_step][j_step][j_sub]);
             }
           }
         }
@@ -9238,14 +9099,14 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
         // attention_variants.tile:32  state = softmax.step(state, where(i[:, None] >= j[None, :],
         // s, -inf), v[b, h, j, :])
-        Vector<float, kWidthJ> tile_6[kStepsI][kStepsJ];
+        Vector<float, kWidthJ> tile_7[kStepsI][kStepsJ];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_6[i_step][j_step][j_sub] = tile_5[i_step][j_step][j_sub];
+              tile_7[i_step][j_step][j_sub] = tile_6[i_step][j_step][j_sub];
             }
           }
         }
@@ -9278,8 +9139,8 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 const bool far = abs_of(ref_2[i_step]) > far_from;
-                tile_6[i_step][j_step][j_sub] = far ? tile_6[i_step][j_step][j_sub] - ref_2[i_step]
-                    : tile_6[i_step][j_step][j_sub];
+                tile_7[i_step][j_step][j_sub] = far ? tile_7[i_step][j_step][j_sub] - ref_2[i_step]
+                    : tile_7[i_step][j_step][j_sub];
               }
             }
           }
@@ -9299,11 +9160,11 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
             row_5[i_step] = fma(state_0[i_step], where, 0.0f) + -fma(ref_2[i_step], where, 0.0f);
           }
         }
-        float alpha[kStepsI];
+        float alpha_2[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          const float alpha_2 = exp2_fast(row_5[i_step]);
-          alpha[i_step] = alpha_2;
+          const float alpha_3 = exp2_fast(row_5[i_step]);
+          alpha_2[i_step] = alpha_3;
         }
 
         // softmax.tile:18  p = exp(s - ref[:, None])
@@ -9314,7 +9175,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(fma(tile_6[i_step][j_step][j_sub], 1.4426950408889634f,
+              const float p_3 = exp2_fast(fma(tile_7[i_step][j_step][j_sub], 1.4426950408889634f,
                   row_4[i_step]));
               p_2[i_step][j_step][j_sub] = p_3;
             }
@@ -9323,10 +9184,10 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
-        float sum_p_4[kStepsI];
+        float sum_p_3[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          sum_p_4[i_step] = OpSum<float>::identity();
+          sum_p_3[i_step] = OpSum<float>::identity();
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -9334,17 +9195,17 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_4[i_step] += p_2[i_step][j_step][j_sub];
+              sum_p_3[i_step] += p_2[i_step][j_step][j_sub];
             }
           }
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float state_0_moved_2[kStepsI];
+        float state_0_moved[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
-          state_0_moved_2[i_step] = m_new;
+          state_0_moved[i_step] = m_new;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -9352,16 +9213,16 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         float merged_moved[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          merged_moved[i_step] = state_1[i_step] * alpha[i_step] + sum_p_4[i_step];
+          merged_moved[i_step] = state_1[i_step] * alpha_2[i_step] + sum_p_3[i_step];
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float carried_2_moved_2[kStepsI];
+        float carried_2_moved[kStepsI];
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
           const float m_new = max_nan(state_0[i_step], max_tile_2[i_step]);
           const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved_2[i_step] = near ? -fma(m_new, 1.4426950408889634f, 0.0f)
+          carried_2_moved[i_step] = near ? -fma(m_new, 1.4426950408889634f, 0.0f)
               : m_new == -INFINITY ? unseen : NAN;
         }
 
@@ -9385,13 +9246,13 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
           for (int t2_step = 0; t2_step < kStepsT2; ++t2_step) {
             #pragma unroll
             for (int t2_sub = 0; t2_sub < kWidthT2; ++t2_sub) {
-              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha[i_step];
+              state_2[i_step][t2_step][t2_sub] = state_2[i_step][t2_step][t2_sub] * alpha_2[i_step];
             }
           }
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          state_0[i_step] = state_0_moved_2[i_step];
+          state_0[i_step] = state_0_moved[i_step];
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
@@ -9399,7 +9260,7 @@ __device__ __forceinline__ void soft_cap_alibi_body(const bf16_t* __restrict__ q
         }
         #pragma unroll
         for (int i_step = 0; i_step < kStepsI; ++i_step) {
-          carried_2[i_step] = carried_2_moved_2[i_step];
+          carried_2[i_step] = carried_2_moved[i_step];
         }
       }
       #pragma unroll
@@ -10488,6 +10349,143 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     }
   }
 
+  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  float max_tile[kStepsT];
+  #pragma unroll
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    max_tile[t_step] = OpMax<float>::identity();
+  }
+  #pragma unroll
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        max_tile[t_step] = OpMax<float>::combine(max_tile[t_step], tile[t_step][j_step][j_sub]);
+      }
+    }
+  }
+
+  // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+  // -inf), v[j, h, :])
+  bool any_far = false;
+  #pragma unroll
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
+    any_far = any_far || abs_of(m_new) >= far_from;
+  }
+  const bool rare = any_lane(any_far);
+
+  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  #pragma unroll
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    max_tile[t_step] = lane_reduce<OpMax<float>, 4>(max_tile[t_step]);
+  }
+
+  // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+  float ref[kStepsT];
+  #pragma unroll
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
+    const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
+    ref[t_step] = ref_2;
+  }
+
+  // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+  // -inf), v[j, h, :])
+  Vector<float, kWidthJ> tile_2[kStepsT][kStepsJ];
+  #pragma unroll
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        tile_2[t_step][j_step][j_sub] = tile[t_step][j_step][j_sub];
+      }
+    }
+  }
+
+  // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+  float row[kStepsT];
+  #pragma unroll
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
+    row[t_step] = -fma(m_new, in_bits, 0.0f);
+  }
+  float row_2[kStepsT];
+  #pragma unroll
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    row_2[t_step] = in_bits;
+  }
+  float row_3[kStepsT];
+  #pragma unroll
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
+    row_3[t_step] = -fma(m_new, in_bits, 0.0f);
+  }
+
+  // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
+  // -inf), v[j, h, :])
+  if (__builtin_expect(rare, 0)) {
+    seldom();
+    #pragma unroll
+    for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      #pragma unroll
+      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+        #pragma unroll
+        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+          const bool far = abs_of(ref[t_step]) > far_from;
+          tile_2[t_step][j_step][j_sub] = far ? tile_2[t_step][j_step][j_sub] - ref[t_step]
+              : tile_2[t_step][j_step][j_sub];
+        }
+      }
+    }
+
+    // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
+    #pragma unroll
+    for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      const bool far = abs_of(ref[t_step]) > far_from;
+      row[t_step] = -fma(far ? 0.0f : ref[t_step], in_bits, 0.0f);
+    }
+    #pragma unroll
+    for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      const bool far = abs_of(ref[t_step]) > far_from;
+      row_2[t_step] = far ? s_2 : in_bits;
+    }
+    #pragma unroll
+    for (int t_step = 0; t_step < kStepsT; ++t_step) {
+      const bool far = abs_of(ref[t_step]) > far_from;
+      row_3[t_step] = -fma(ref[t_step], far ? s_2 : in_bits, 0.0f);
+    }
+  }
+
+  // softmax.tile:19  alpha = exp(m - ref)
+  float tile_3[kStepsT];
+  #pragma unroll
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    tile_3[t_step] = fma(-INFINITY, row_2[t_step], 0.0f) + row_3[t_step];
+  }
+  float alpha[kStepsT];
+  #pragma unroll
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float alpha_2 = exp2_fast(tile_3[t_step]);
+    alpha[t_step] = alpha_2;
+  }
+
+  // softmax.tile:18  p = exp(s - ref[:, None])
+  Vector<float, kWidthJ> p[kStepsT][kStepsJ];
+  #pragma unroll
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        const float p_2 = exp2_fast(fma(tile_2[t_step][j_step][j_sub], in_bits, row[t_step]));
+        p[t_step][j_step][j_sub] = p_2;
+      }
+    }
+  }
+
   // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
   // @ v
   float sum_p[kStepsT];
@@ -10495,6 +10493,32 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
   for (int t_step = 0; t_step < kStepsT; ++t_step) {
     sum_p[t_step] = OpSum<float>::identity();
   }
+  #pragma unroll
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    #pragma unroll
+    for (int j_step = 0; j_step < kStepsJ; ++j_step) {
+      #pragma unroll
+      for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
+        sum_p[t_step] += p[t_step][j_step][j_sub];
+      }
+    }
+  }
+
+  // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
+  float state_0[kStepsT];
+  #pragma unroll
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
+    state_0[t_step] = m_new;
+  }
+  float state_1[kStepsT];
+  #pragma unroll
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    state_1[t_step] = 0.0f * alpha[t_step] + sum_p[t_step];
+  }
+
+  // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
+  // @ v
   Vector<bf16_t, kWidthJ> carried[kStepsT][kStepsJ];
   #pragma unroll
   for (int t_step = 0; t_step < kStepsT; ++t_step) {
@@ -10503,248 +10527,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       Vector<float, kWidthJ> carried_wide;
       #pragma unroll
       for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-        const float p = exp2_fast(fma(tile[t_step][j_step][j_sub], in_bits, 0.0f));
-        sum_p[t_step] += p;
-        carried_wide[j_sub] = p;
+        carried_wide[j_sub] = p[t_step][j_step][j_sub];
       }
       carried[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
-    }
-  }
-
-  // softmax.tile:18  p = exp(s - ref[:, None])
-  float total[kStepsT];
-  #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    total[t_step] = lane_reduce<OpSum<float>, 4>(sum_p[t_step]);
-  }
-
-  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-  float state_0[kStepsT];
-  #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    state_0[t_step] = 0.0f;
-  }
-
-  // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] + p.to(v.dtype)
-  // @ v
-  float state_1[kStepsT];
-  #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    state_1[t_step] = sum_p[t_step];
-  }
-
-  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-  float carried_2[kStepsT];
-  #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    carried_2[t_step] = 0.0f;
-  }
-
-  // softmax.tile:18  p = exp(s - ref[:, None])
-  bool any_late = false;
-  #pragma unroll
-  for (int t_step = 0; t_step < kStepsT; ++t_step) {
-    const bool late = !(total[t_step] < 281474976710656.0f
-        && total[t_step] >= 3.552713678800501e-15f);
-    any_late = any_late || late;
-  }
-  if (__builtin_expect(any_lane(any_late), 0)) {
-    seldom();
-
-    // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-    float max_tile[kStepsT];
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      max_tile[t_step] = OpMax<float>::identity();
-    }
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          max_tile[t_step] = OpMax<float>::combine(max_tile[t_step], tile[t_step][j_step][j_sub]);
-        }
-      }
-    }
-
-    // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-    // -inf), v[j, h, :])
-    bool any_far = false;
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[t_step]);
-      any_far = any_far || abs_of(m_new) >= far_from;
-    }
-    const bool rare = any_lane(any_far);
-
-    // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      max_tile[t_step] = lane_reduce<OpMax<float>, 4>(max_tile[t_step]);
-    }
-
-    // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-    float ref[kStepsT];
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[t_step]);
-      const float ref_2 = m_new == -INFINITY ? 0.0f : m_new;
-      ref[t_step] = ref_2;
-    }
-
-    // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-    // -inf), v[j, h, :])
-    Vector<float, kWidthJ> tile_2[kStepsT][kStepsJ];
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          tile_2[t_step][j_step][j_sub] = tile[t_step][j_step][j_sub];
-        }
-      }
-    }
-
-    // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-    float row[kStepsT];
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[t_step]);
-      row[t_step] = -fma(m_new, in_bits, 0.0f);
-    }
-    float row_2[kStepsT];
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      row_2[t_step] = in_bits;
-    }
-    float row_3[kStepsT];
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[t_step]);
-      row_3[t_step] = -fma(m_new, in_bits, 0.0f);
-    }
-
-    // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
-    // -inf), v[j, h, :])
-    if (__builtin_expect(rare, 0)) {
-      seldom();
-      #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        #pragma unroll
-        for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-          #pragma unroll
-          for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const bool far = abs_of(ref[t_step]) > far_from;
-            tile_2[t_step][j_step][j_sub] = far ? tile_2[t_step][j_step][j_sub] - ref[t_step]
-                : tile_2[t_step][j_step][j_sub];
-          }
-        }
-      }
-
-      // softmax.tile:17  ref = where(m_new == -inf, 0.0, m_new)
-      #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        const bool far = abs_of(ref[t_step]) > far_from;
-        row[t_step] = -fma(far ? 0.0f : ref[t_step], in_bits, 0.0f);
-      }
-      #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        const bool far = abs_of(ref[t_step]) > far_from;
-        row_2[t_step] = far ? s_2 : in_bits;
-      }
-      #pragma unroll
-      for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        const bool far = abs_of(ref[t_step]) > far_from;
-        row_3[t_step] = -fma(ref[t_step], far ? s_2 : in_bits, 0.0f);
-      }
-    }
-
-    // softmax.tile:18  p = exp(s - ref[:, None])
-    Vector<float, kWidthJ> p[kStepsT][kStepsJ];
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          const float p_2 = exp2_fast(fma(tile_2[t_step][j_step][j_sub], in_bits, row[t_step]));
-          p[t_step][j_step][j_sub] = p_2;
-        }
-      }
-    }
-
-    // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
-    // p.to(v.dtype) @ v
-    float sum_p_2[kStepsT];
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      sum_p_2[t_step] = OpSum<float>::identity();
-    }
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          sum_p_2[t_step] += p[t_step][j_step][j_sub];
-        }
-      }
-    }
-
-    // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-    float state_0_moved[kStepsT];
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[t_step]);
-      state_0_moved[t_step] = m_new;
-    }
-
-    // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
-    // p.to(v.dtype) @ v
-    float state_1_moved[kStepsT];
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      const float alpha = exp2_fast(fma(-INFINITY, row_2[t_step], 0.0f) + row_3[t_step]);
-      state_1_moved[t_step] = 0.0f * alpha + sum_p_2[t_step];
-    }
-
-    // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-    float carried_2_moved[kStepsT];
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      const float m_new = max_nan(-INFINITY, max_tile[t_step]);
-      const bool near = abs_of(m_new) <= far_from;
-      carried_2_moved[t_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
-          : NAN;
-    }
-
-    // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
-    // p.to(v.dtype) @ v
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      #pragma unroll
-      for (int j_step = 0; j_step < kStepsJ; ++j_step) {
-        Vector<float, kWidthJ> carried_wide;
-        #pragma unroll
-        for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-          carried_wide[j_sub] = p[t_step][j_step][j_sub];
-        }
-        carried[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
-      }
-    }
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      state_0[t_step] = state_0_moved[t_step];
-    }
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      state_1[t_step] = state_1_moved[t_step];
-    }
-    #pragma unroll
-    for (int t_step = 0; t_step < kStepsT; ++t_step) {
-      carried_2[t_step] = carried_2_moved[t_step];
     }
   }
 
@@ -10756,9 +10541,18 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
     for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
       #pragma unroll
       for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
-        state_2[t_step][t3_step][t3_sub] = 0.0f;
+        state_2[t_step][t3_step][t3_sub] = 0.0f * alpha[t_step];
       }
     }
+  }
+
+  // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
+  float carried_2[kStepsT];
+  #pragma unroll
+  for (int t_step = 0; t_step < kStepsT; ++t_step) {
+    const float m_new = max_nan(-INFINITY, max_tile[t_step]);
+    const bool near = abs_of(m_new) <= far_from;
+    carried_2[t_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen : NAN;
   }
   const int j_tile_whole_end = min_of(min_of(min_of(min_of(ceil_div(min_of(hi,
       max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
@@ -10766,6 +10560,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       floor_div(min_of(hi, max_of(lo + t_tile * 128, min_of(hi, lo + t_tile * 128 + 128))) - lo,
       128) - 1), floor_div(TOTAL - lo, 128) - 1), min_of(1, max_of(0, lo + 1)) * 2147483647),
       t_tile - 1);
+
+  // attention_variants.tile:53  for j in range(lo : min(hi, i.stop) by BN):
   for (int j_tile = 0; j_tile < ceil_div(min_of(hi,
       max_of(BM * t_tile + lo, min_of(BM * t_tile + lo + BM, hi))) - lo, BN)
       * min_of(1, max_of(min_of(BM * t_tile + lo + BM, hi) - BM * t_tile - lo, 0)) - 1; ++j_tile) {
@@ -10873,24 +10669,24 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[j, h, :])
-      Vector<float, kWidthJ> tile_3[kStepsT][kStepsJ];
+      Vector<float, kWidthJ> tile_4[kStepsT][kStepsJ];
       #pragma unroll
       for (int t_step = 0; t_step < kStepsT; ++t_step) {
         #pragma unroll
         for (int j_step = 0; j_step < kStepsJ; ++j_step) {
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            tile_3[t_step][j_step][j_sub] = product_2[t_step][j_step][j_sub];
+            tile_4[t_step][j_step][j_sub] = product_2[t_step][j_step][j_sub];
           }
         }
       }
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p_3[kStepsT];
+      float sum_p_2[kStepsT];
       #pragma unroll
       for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        sum_p_3[t_step] = OpSum<float>::identity();
+        sum_p_2[t_step] = OpSum<float>::identity();
       }
       Vector<bf16_t, kWidthJ> carried_next[kStepsT][kStepsJ];
       OperandA a_operand[2][1];
@@ -10920,9 +10716,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -10955,9 +10751,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -10990,9 +10786,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11025,9 +10821,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11066,9 +10862,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11101,9 +10897,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11136,9 +10932,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11171,9 +10967,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11212,9 +11008,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11247,9 +11043,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11282,9 +11078,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11317,9 +11113,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11358,9 +11154,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11393,9 +11189,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11428,9 +11224,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11463,9 +11259,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11504,9 +11300,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11539,9 +11335,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11574,9 +11370,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11609,9 +11405,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11650,9 +11446,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11685,9 +11481,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11720,9 +11516,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11755,9 +11551,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11796,9 +11592,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11831,9 +11627,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11866,9 +11662,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11901,9 +11697,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11942,9 +11738,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -11977,9 +11773,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12012,9 +11808,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12047,9 +11843,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12073,17 +11869,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       float merged[kStepsT];
       #pragma unroll
       for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        merged[t_step] = state_1[t_step] + sum_p_3[t_step];
+        merged[t_step] = state_1[t_step] + sum_p_2[t_step];
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
-      bool any_late_2 = false;
+      bool any_late = false;
       #pragma unroll
       for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        const bool late = !(sum_p_3[t_step] < 281474976710656.0f);
-        any_late_2 = any_late_2 || late;
+        const bool late = !(sum_p_2[t_step] < 256.0f);
+        any_late = any_late || late;
       }
-      if (__builtin_expect(any_lane(any_late_2), 0)) {
+      if (__builtin_expect(any_lane(any_late), 0)) {
         seldom();
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
@@ -12099,7 +11895,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               max_tile_2[t_step] = OpMax<float>::combine(max_tile_2[t_step],
-                  tile_3[t_step][j_step][j_sub]);
+                  tile_4[t_step][j_step][j_sub]);
             }
           }
         }
@@ -12131,14 +11927,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
         // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
         // s, -inf), v[j, h, :])
-        Vector<float, kWidthJ> tile_4[kStepsT][kStepsJ];
+        Vector<float, kWidthJ> tile_5[kStepsT][kStepsJ];
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_4[t_step][j_step][j_sub] = tile_3[t_step][j_step][j_sub];
+              tile_5[t_step][j_step][j_sub] = tile_4[t_step][j_step][j_sub];
             }
           }
         }
@@ -12170,8 +11966,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 const bool far = abs_of(ref_2[t_step]) > far_from;
-                tile_4[t_step][j_step][j_sub] = far ? tile_4[t_step][j_step][j_sub] - ref_2[t_step]
-                    : tile_4[t_step][j_step][j_sub];
+                tile_5[t_step][j_step][j_sub] = far ? tile_5[t_step][j_step][j_sub] - ref_2[t_step]
+                    : tile_5[t_step][j_step][j_sub];
               }
             }
           }
@@ -12191,11 +11987,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
             row_5[t_step] = fma(state_0[t_step], where, 0.0f) + -fma(ref_2[t_step], where, 0.0f);
           }
         }
-        float alpha[kStepsT];
+        float alpha_2[kStepsT];
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          const float alpha_2 = exp2_fast(row_5[t_step]);
-          alpha[t_step] = alpha_2;
+          const float alpha_3 = exp2_fast(row_5[t_step]);
+          alpha_2[t_step] = alpha_3;
         }
 
         // softmax.tile:18  p = exp(s - ref[:, None])
@@ -12206,7 +12002,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+              const float p_3 = exp2_fast(fma(tile_5[t_step][j_step][j_sub], in_bits,
                   row_4[t_step]));
               p_2[t_step][j_step][j_sub] = p_3;
             }
@@ -12215,10 +12011,10 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
-        float sum_p_4[kStepsT];
+        float sum_p_3[kStepsT];
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          sum_p_4[t_step] = OpSum<float>::identity();
+          sum_p_3[t_step] = OpSum<float>::identity();
         }
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
@@ -12226,17 +12022,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_4[t_step] += p_2[t_step][j_step][j_sub];
+              sum_p_3[t_step] += p_2[t_step][j_step][j_sub];
             }
           }
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float state_0_moved_2[kStepsT];
+        float state_0_moved[kStepsT];
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
           const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
-          state_0_moved_2[t_step] = m_new;
+          state_0_moved[t_step] = m_new;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -12244,17 +12040,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         float merged_moved[kStepsT];
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          merged_moved[t_step] = state_1[t_step] * alpha[t_step] + sum_p_4[t_step];
+          merged_moved[t_step] = state_1[t_step] * alpha_2[t_step] + sum_p_3[t_step];
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float carried_2_moved_2[kStepsT];
+        float carried_2_moved[kStepsT];
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
           const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
           const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved_2[t_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
-              ? unseen : NAN;
+          carried_2_moved[t_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
+              : NAN;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -12277,13 +12073,13 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
             #pragma unroll
             for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
-              state_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub] * alpha[t_step];
+              state_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub] * alpha_2[t_step];
             }
           }
         }
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          state_0[t_step] = state_0_moved_2[t_step];
+          state_0[t_step] = state_0_moved[t_step];
         }
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
@@ -12291,7 +12087,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          carried_2[t_step] = carried_2_moved_2[t_step];
+          carried_2[t_step] = carried_2_moved[t_step];
         }
       }
       #pragma unroll
@@ -12350,7 +12146,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
       // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :], s,
       // -inf), v[j, h, :])
-      Vector<float, kWidthJ> tile_3[kStepsT][kStepsJ];
+      Vector<float, kWidthJ> tile_4[kStepsT][kStepsJ];
       #pragma unroll
       for (int t_step = 0; t_step < kStepsT; ++t_step) {
         const int t_at = t_first + t_step * 8;
@@ -12360,7 +12156,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
             const int j_el = j_at + j_sub;
-            tile_3[t_step][j_step][j_sub] = j_el >= j_begin_end_2
+            tile_4[t_step][j_step][j_sub] = j_el >= j_begin_end_2
                 ? BM * t_tile - BN * j_tile - j_first + t_at - BN >= j_el - j_first
                 ? product_2[t_step][j_step][j_sub] : -INFINITY : -INFINITY;
           }
@@ -12369,10 +12165,10 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
       // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
       // p.to(v.dtype) @ v
-      float sum_p_3[kStepsT];
+      float sum_p_2[kStepsT];
       #pragma unroll
       for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        sum_p_3[t_step] = OpSum<float>::identity();
+        sum_p_2[t_step] = OpSum<float>::identity();
       }
       Vector<bf16_t, kWidthJ> carried_next[kStepsT][kStepsJ];
       OperandA a_operand[2][1];
@@ -12402,9 +12198,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12437,9 +12233,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12472,9 +12268,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12507,9 +12303,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12548,9 +12344,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12583,9 +12379,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12618,9 +12414,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12653,9 +12449,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12694,9 +12490,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12729,9 +12525,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12764,9 +12560,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12799,9 +12595,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12840,9 +12636,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12875,9 +12671,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12910,9 +12706,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12945,9 +12741,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -12986,9 +12782,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -13021,9 +12817,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -13056,9 +12852,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -13091,9 +12887,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -13132,9 +12928,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -13167,9 +12963,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -13202,9 +12998,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -13237,9 +13033,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -13278,9 +13074,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -13313,9 +13109,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -13348,9 +13144,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -13383,9 +13179,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -13424,9 +13220,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -13459,9 +13255,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -13494,9 +13290,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -13529,9 +13325,9 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           Vector<float, kWidthJ> carried_wide;
           #pragma unroll
           for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-            const float p_2 = exp2_fast(fma(tile_3[t_step][j_step][j_sub], in_bits,
+            const float p_2 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
                 carried_2[t_step]));
-            sum_p_3[t_step] += p_2;
+            sum_p_2[t_step] += p_2;
             carried_wide[j_sub] = p_2;
           }
           carried_next[t_step][j_step] = convert_vector<bf16_t>(carried_wide);
@@ -13555,17 +13351,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
       float merged[kStepsT];
       #pragma unroll
       for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        merged[t_step] = state_1[t_step] + sum_p_3[t_step];
+        merged[t_step] = state_1[t_step] + sum_p_2[t_step];
       }
 
       // softmax.tile:18  p = exp(s - ref[:, None])
-      bool any_late_2 = false;
+      bool any_late = false;
       #pragma unroll
       for (int t_step = 0; t_step < kStepsT; ++t_step) {
-        const bool late = !(sum_p_3[t_step] < 281474976710656.0f);
-        any_late_2 = any_late_2 || late;
+        const bool late = !(sum_p_2[t_step] < 256.0f);
+        any_late = any_late || late;
       }
-      if (__builtin_expect(any_lane(any_late_2), 0)) {
+      if (__builtin_expect(any_lane(any_late), 0)) {
         seldom();
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
@@ -13581,7 +13377,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
               max_tile_2[t_step] = OpMax<float>::combine(max_tile_2[t_step],
-                  tile_3[t_step][j_step][j_sub]);
+                  tile_4[t_step][j_step][j_sub]);
             }
           }
         }
@@ -13613,14 +13409,14 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
         // attention_variants.tile:55  state = softmax.step(state, where(i[:, None] >= j[None, :],
         // s, -inf), v[j, h, :])
-        Vector<float, kWidthJ> tile_4[kStepsT][kStepsJ];
+        Vector<float, kWidthJ> tile_5[kStepsT][kStepsJ];
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
           #pragma unroll
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              tile_4[t_step][j_step][j_sub] = tile_3[t_step][j_step][j_sub];
+              tile_5[t_step][j_step][j_sub] = tile_4[t_step][j_step][j_sub];
             }
           }
         }
@@ -13652,8 +13448,8 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
               #pragma unroll
               for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
                 const bool far = abs_of(ref_2[t_step]) > far_from;
-                tile_4[t_step][j_step][j_sub] = far ? tile_4[t_step][j_step][j_sub] - ref_2[t_step]
-                    : tile_4[t_step][j_step][j_sub];
+                tile_5[t_step][j_step][j_sub] = far ? tile_5[t_step][j_step][j_sub] - ref_2[t_step]
+                    : tile_5[t_step][j_step][j_sub];
               }
             }
           }
@@ -13673,11 +13469,11 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
             row_5[t_step] = fma(state_0[t_step], where, 0.0f) + -fma(ref_2[t_step], where, 0.0f);
           }
         }
-        float alpha[kStepsT];
+        float alpha_2[kStepsT];
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          const float alpha_2 = exp2_fast(row_5[t_step]);
-          alpha[t_step] = alpha_2;
+          const float alpha_3 = exp2_fast(row_5[t_step]);
+          alpha_2[t_step] = alpha_3;
         }
 
         // softmax.tile:18  p = exp(s - ref[:, None])
@@ -13688,7 +13484,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              const float p_3 = exp2_fast(fma(tile_4[t_step][j_step][j_sub], in_bits,
+              const float p_3 = exp2_fast(fma(tile_5[t_step][j_step][j_sub], in_bits,
                   row_4[t_step]));
               p_2[t_step][j_step][j_sub] = p_3;
             }
@@ -13697,10 +13493,10 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
         // p.to(v.dtype) @ v
-        float sum_p_4[kStepsT];
+        float sum_p_3[kStepsT];
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          sum_p_4[t_step] = OpSum<float>::identity();
+          sum_p_3[t_step] = OpSum<float>::identity();
         }
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
@@ -13708,17 +13504,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           for (int j_step = 0; j_step < kStepsJ; ++j_step) {
             #pragma unroll
             for (int j_sub = 0; j_sub < kWidthJ; ++j_sub) {
-              sum_p_4[t_step] += p_2[t_step][j_step][j_sub];
+              sum_p_3[t_step] += p_2[t_step][j_step][j_sub];
             }
           }
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float state_0_moved_2[kStepsT];
+        float state_0_moved[kStepsT];
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
           const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
-          state_0_moved_2[t_step] = m_new;
+          state_0_moved[t_step] = m_new;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -13726,17 +13522,17 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         float merged_moved[kStepsT];
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          merged_moved[t_step] = state_1[t_step] * alpha[t_step] + sum_p_4[t_step];
+          merged_moved[t_step] = state_1[t_step] * alpha_2[t_step] + sum_p_3[t_step];
         }
 
         // softmax.tile:16  m_new = maximum(m, max(s, axis=1))
-        float carried_2_moved_2[kStepsT];
+        float carried_2_moved[kStepsT];
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
           const float m_new = max_nan(state_0[t_step], max_tile_2[t_step]);
           const bool near = abs_of(m_new) <= far_from;
-          carried_2_moved_2[t_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY
-              ? unseen : NAN;
+          carried_2_moved[t_step] = near ? -fma(m_new, in_bits, 0.0f) : m_new == -INFINITY ? unseen
+              : NAN;
         }
 
         // softmax.tile:20  return m_new, l * alpha + sum(p, axis=1), acc * alpha[:, None] +
@@ -13759,13 +13555,13 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
           for (int t3_step = 0; t3_step < kStepsT3; ++t3_step) {
             #pragma unroll
             for (int t3_sub = 0; t3_sub < kWidthT3; ++t3_sub) {
-              state_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub] * alpha[t_step];
+              state_2[t_step][t3_step][t3_sub] = state_2[t_step][t3_step][t3_sub] * alpha_2[t_step];
             }
           }
         }
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          state_0[t_step] = state_0_moved_2[t_step];
+          state_0[t_step] = state_0_moved[t_step];
         }
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
@@ -13773,7 +13569,7 @@ __device__ __forceinline__ void packed_body(const bf16_t* __restrict__ q,
         }
         #pragma unroll
         for (int t_step = 0; t_step < kStepsT; ++t_step) {
-          carried_2[t_step] = carried_2_moved_2[t_step];
+          carried_2[t_step] = carried_2_moved[t_step];
         }
       }
       #pragma unroll

@@ -352,34 +352,6 @@ def test_the_schedule_with_one_scale_computes_the_same(
             np.testing.assert_allclose(one[output], other[output], rtol=1e-5, atol=2e-5)
 
 
-BEGINS = {
-    "attention": (ATTENTION, True),
-    "f16": (ATTENTION.replace("bf16", "f16"), False),
-    "a maximum of its own": (changed(("full(f32, -inf, i)", "full(f32, 0.5, i)")), True),
-    "a sum that begins with a number": (
-        changed(("zeros(f32, i)\n", "full(f32, 1.0, i)\n"), ("where(l == 0.0, 1.0, l)", "l")),
-        False,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", list(BEGINS))
-def test_rows_begin_without_a_maximum(name: str, tmp_path: Path) -> None:
-    """The first one stands in a rare branch in front of the loop, where weights have exponents enough."""
-    text, begins = BEGINS[name]
-    source = Source(text, tmp_path)
-    scheduled = schedule(source.program, source.nest)
-    assert "keep_references" in scheduled.steps
-    front = [op for op in scheduled.nest.body.ops if not isinstance(op, t.For)]
-    maxima = [op for op in front if isinstance(op, t.Reduce) and op.op == "max"]
-    assert (maxima == []) == any(isinstance(op, t.If) and op.rare for op in front) == begins
-    program = source.with_nest(scheduled.nest)
-    sizes = {"S": 70, "T": 33}
-    found = interpret(program, sizes, {"scale": 0.25})
-    for output, (value, bound) in bounds(source.program, sizes, {"scale": 0.25}).items():
-        assert (np.abs(value - found[output]) <= bound).all()
-
-
 # ---- the order of a body
 
 

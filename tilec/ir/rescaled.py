@@ -8,8 +8,8 @@
     … o / l, m + log(l)            neither: any reference gives the same
 
 Every value is followed with the degree by which it moves with a row's reference. Where all that leaves the nest has none, a loop may
-keep a reference of an earlier trip as long as no weight exceeds 2^8 for that, or 2^48 in bf16 (`math = fast`): conversions of weights for
-products are then rounded at another scale. The schedule and the bounds of the interpreter both ask here.
+keep a reference of an earlier trip as long as no weight exceeds 2^8 for that (`math = fast`): conversions of weights for products are
+then rounded at another scale. The schedule and the bounds of the interpreter both ask here.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ from tilec.lazy_dataclass import dataclass
 
 LARGEST_FACTOR = 2.0**8
 """What a weight may exceed the one of the program by."""
-WIDE_FACTOR = 2.0**48
-"""The same, and what a row's weights may be less than theirs by, where they are rounded to bf16 and added up in f32, which have 8 bits of
-exponent: sums of their products with values of 2^-60 to 2^60 in size are numbers that are not rounded in any other way."""
 
 
 @dataclass(frozen=True)

@@ -247,7 +247,7 @@ _STEPS = {
     "filter_trips": "a loop has the trips for which the condition around its body holds, and no others",
     "rotate": "products of a trip start before the last trip's are done (the loop is rotated)",
     "fold_exponents": "exponents are kept in units of the scale, one FMA in front of each exponential",
-    "keep_references": "rows keep their reference from trip to trip until weights become large (rounding at another scale)",
+    "keep_references": "rows keep an earlier trip's maximum as their reference until a weight exceeds 2^8 (rounding at another scale)",
     "rows_first": "what is done once a row comes in front of what is done for each element",
     "defer_sums": "sums of a loop are added up over lanes behind it",
 }

@@ -116,13 +116,9 @@ class Context:
     """rows that were evaluated around a rare branch, in front of their place"""
     joint: dict[int, k.Fragment] = field(default_factory=dict)
     """registers of a product's operand that a sum's walk packs too, by the sum's result"""
-    joint_first: set[int] = field(default_factory=set)
-    """sums whose walk is the first that writes those registers"""
     joint_tiles: set[int] = field(default_factory=set)
     """tiles that exist in such walks alone"""
     joint_casts: set[int] = field(default_factory=set)
-    begun: dict[int, k.Fragment] = field(default_factory=dict)
-    """registers that a rare branch in front of a loop leaves to it, by the id of the loop's initial value"""
     """what such walks pack"""
     merges: dict[int, Merge] = field(default_factory=dict)
     """reductions that share an exchange with another one, by the id of the result"""

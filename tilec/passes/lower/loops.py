@@ -212,10 +212,6 @@ class Structure:
     def _carried_variable(self, carried: t.Carried, unfilled: bool) -> k.Fragment:
         context = self.context
         value = carried.entry
-        begun = context.begun.get(carried.initial.id)
-        if begun is not None:
-            self._rebind(value, begun)
-            return begun
         rep = compute_type(value.type.dtype)
         name = context.names.unique(value.name or "carried")
         if value.type.rank == 0:

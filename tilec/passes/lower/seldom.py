@@ -18,8 +18,8 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.passes.lower.access import Guards
 from tilec.passes.lower.body import Body, hold_in
-from tilec.passes.lower.context import Context, compute_type, converted
-from tilec.passes.lower.left import is_packed, left_registers, pack_left
+from tilec.passes.lower.context import Context, converted
+from tilec.passes.lower.left import is_packed, pack_left
 from tilec.passes.lower.questions import coords_for
 from tilec.passes.lower.rarely import any_lane, any_of
 
@@ -32,20 +32,12 @@ def announce_joint(context: Context, ops: list[t.Op]) -> None:
         for merge in branch.merges:
             cast = context.definitions.defining.get(merge.otherwise.id)
             home = _packed_home(context, merge)
-            if not isinstance(cast, t.Cast) or cast not in ops:
-                continue
-            begun = _begun(context, merge) if home is None else None
-            if begun is not None and is_packed(context, begun.entry):
-                home = left_registers(context, begun.entry, _name(context, begun))
-            if home is None:
+            if home is None or not isinstance(cast, t.Cast) or cast not in ops:
                 continue
             users = context.definitions.users[cast.arg.id]
             sums = [u for u in users if isinstance(u, t.Reduce) and u.op == "sum" and u in ops]
             if len(users) == 2 and len(sums) == 1 and _is_whole(context, cast.arg):
                 context.joint[sums[0].out.id] = home
-                if begun is not None:
-                    context.joint_first.add(sums[0].out.id)
-                    context.begun[merge.result.id] = home
                 context.joint_tiles.add(cast.arg.id)
                 context.joint_casts.add(cast.out.id)
 
@@ -65,18 +57,6 @@ def _packed_home(context: Context, merge: t.Merge) -> k.Fragment | None:
             if c.next is merge.result and is_packed(context, c.entry):
                 return context.fragments[c.entry.id]
     return None
-
-
-def _begun(context: Context, merge: t.Merge) -> t.Carried | None:
-    """The carried name that a merge in front of its loop makes the initial value of, which nothing else reads."""
-    users = context.definitions.users[merge.result.id]
-    if len(users) != 1 or not isinstance(users[0], t.For):
-        return None
-    return next((c for c in users[0].carried if c.initial is merge.result), None)
-
-
-def _name(context: Context, carried: t.Carried) -> str:
-    return context.names.unique(carried.entry.name or "carried")
 
 
 def branch_rarely(context: Context, op: t.If, lower: Callable[[t.Block], None]) -> None:
@@ -103,9 +83,6 @@ def branch_rarely(context: Context, op: t.If, lower: Callable[[t.Block], None]) 
 def _home(context: Context, merge: t.Merge) -> k.Fragment:
     """The registers of a merge's result, with what it is where the branch is not taken."""
     value = merge.otherwise
-    begun = _begun(context, merge)
-    if begun is not None:
-        return _first_home(context, merge, begun)
     packed = _packed_home(context, merge)
     if packed is not None:
         if value.id not in context.joint_casts:
@@ -118,35 +95,10 @@ def _home(context: Context, merge: t.Merge) -> k.Fragment:
     return hold_in(context, value, value, context.loop_axes(value), name)
 
 
-def _first_home(context: Context, merge: t.Merge, carried: t.Carried) -> k.Fragment:
-    """The same for registers that a loop goes on with."""
-    value, entry = merge.otherwise, carried.entry
-    known = context.begun.get(merge.result.id)
-    if known is not None:
-        return known
-    if is_packed(context, entry):
-        home = left_registers(context, entry, _name(context, carried))
-        context.out.append(k.Declare(home, None, span=value.span))
-        pack_left(context, value, home, value.span)
-    else:
-        coords = context.loop_axes(entry)
-        rep = compute_type(entry.type.dtype)
-        home = k.Fragment(_name(context, carried), rep, context.ordered(coords))
-        context.out.append(k.Declare(home, None, span=value.span))
-        body = Body(context, home.axes)
-        body.count(value)
-        expr = converted(body.value(value, coords_for(value, coords)), rep)
-        body.finish(Guards(), [k.Assign(home, expr)], [], value.span)
-    context.begun[merge.result.id] = home
-    return home
-
-
 def _overwrite(context: Context, merge: t.Merge, home: k.Fragment) -> list[k.Op]:
     """A merge's result takes the value of the branch: a tile at once, rows by the copies that are returned."""
     value = merge.then
-    begun = _begun(context, merge)
-    packed = begun is not None and is_packed(context, begun.entry)
-    if packed or _packed_home(context, merge) is not None:
+    if _packed_home(context, merge) is not None:
         pack_left(context, value, home, value.span)
         return []
     body = Body(context, home.axes)
@@ -179,8 +131,6 @@ def packs_too(
     home = context.joint.get(op.out.id)
     if home is None:
         return [], []
-    if op.out.id in context.joint_first:
-        context.out.append(k.Declare(home, None, span=op.span))
     fast = next(a for a in body.axes if a.vectorised)
     pair = k.Fragment(body.local_name(f"{home.name}_wide"), element.rep, (fast,), local=True)
     body.loads.append(k.Declare(pair, None))
