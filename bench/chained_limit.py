@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 from engine_rates import build
+from records import command, write_record
 
 SOURCE = Path(__file__).parent / "limits" / "chained_limit.cu"
 TRIPS, LAUNCHES = 4000, 6
@@ -70,13 +71,13 @@ def main() -> int:
         if known is None or float(str(row["clocks"])) < float(str(known["clocks"])):
             best[row["besides"]] = row
     found = {
-        "command": "python bench/chained_limit.py",
+        "command": command(),
         "device": torch.cuda.get_device_name(),
         "best": list(best.values()),
         "rows": rows,
     }
     if options.out:
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
+        write_record(options.out, found)
     return 0
 
 

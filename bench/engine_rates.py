@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from records import command, write_record
 
 SOURCE = Path(__file__).parent / "limits" / "engine_rates.cu"
 MULTIPLY_ADDS = 64 * 128 * 16
@@ -216,14 +217,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         rates = Rates(options.library or build(SOURCE, Path(folder)))
         found = {
-            "command": "python bench/engine_rates.py",
+            "command": command(),
             "device": torch.cuda.get_device_name(),
             "products": products(rates),
             "instructions": instructions(rates),
             "cache": cache(rates),
         }
     if options.out:
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
+        write_record(options.out, found)
     return 0
 
 

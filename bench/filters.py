@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from interleaving import timed
 from launchers import build_ahead, load
+from records import beside_torch, write_rows
 
 ARCH = "sm_90a"
 PRODUCTS = "bench/filters.tile"
@@ -221,15 +222,7 @@ def main() -> int:
     for part in parts:
         rows += PARTS[part](options)
     if options.out is not None:
-        head = {
-            "command": "python bench/filters.py " + " ".join(sys.argv[1:]),
-            "gpu": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "arch": ARCH,
-        }
-        options.out.write_text(
-            json.dumps({**head, "rows": rows}, indent=1) + "\n", encoding="utf-8"
-        )
+        write_rows(options.out, beside_torch(ARCH), rows)
     return 1 if options.failed else 0
 
 

@@ -44,3 +44,19 @@ def write_record(path: Path | str, record: Mapping[str, Any]) -> None:
 def write_rows(path: Path | str, head: Mapping[str, object], rows: Sequence[Any]) -> None:
     """Write rows under their head."""
     write_record(path, {**head, "rows": list(rows)})
+
+
+def write_compact(path: Path | str, record: Mapping[str, Any]) -> None:
+    """Write a file in which each item of a list is a line."""
+    Path(path).write_text(compact(record) + "\n", encoding="utf-8")
+
+
+def compact(value: Any, depth: int = 0) -> str:
+    """JSON with a line for each item of a list and each part of an object that has parts itself."""
+    pad, end = " " * (depth + 1), f"\n{' ' * depth}"
+    if isinstance(value, list) and value:
+        return "[\n" + ",\n".join(f"{pad}{json.dumps(v)}" for v in value) + f"{end}]"
+    if isinstance(value, dict) and any(isinstance(v, dict | list) for v in value.values()):
+        parts = [f"{pad}{json.dumps(n)}: {compact(v, depth + 1)}" for n, v in value.items()]
+        return "{\n" + ",\n".join(parts) + f"{end}}}"
+    return json.dumps(value)

@@ -2,7 +2,7 @@
 
 usage: python bench/verify.py PART… [--out FILE] [--seconds N] [--jobs N] [--kernel NAME]… [--arch ARCH] [--dry]
 
-Parts: ragged, forms, examples, faults, limits, sanitizer, archs, bits, wmma. Each builds with --jobs processes before it uses the GPU, then has
+Parts: ragged, forms, repeat, random, extremes, examples, faults, limits, sanitizer, archs, bits, wmma. Each builds with --jobs processes before it uses the GPU, then has
 --seconds; what is not done by then counts as failed. --dry does everything but the launches: the interpreter stands in.
 Exit status: 0 all agree, 3 the machine lacks something, 4 something failed.
 """
@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
+
+from records import of_commit, write_compact
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
@@ -27,6 +27,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 PARTS = {
     "ragged": ("ragged", "ragged_part"),
     "forms": ("ragged", "forms"),
+    "repeat": ("repeated", "repeat"),
+    "random": ("randomly", "random_programs"),
+    "extremes": ("extremes", "extremes"),
     "examples": ("examples", "examples"),
     "faults": ("faults", "faults"),
     "limits": ("limits", "limits"),
@@ -59,14 +62,11 @@ def facts(options: argparse.Namespace, arch: str) -> dict[str, Any]:
     """What the results depend on."""
     from verification.cases import SEED
 
-    from tilec.jobs.running import commit
     from tilec.toolchain.driver import query_driver
 
     driver = query_driver()
     return {
-        "command": shlex.join(["python", "bench/verify.py", *sys.argv[1:]]),
-        "commit": commit(),
-        "gpu": driver.devices[0].name if driver.devices else "",
+        **of_commit(driver.devices[0].name if driver.devices else ""),
         "arch": arch,
         "driver": ".".join(map(str, driver.version)) if driver.version else "",
         "dry": options.dry,
@@ -120,7 +120,8 @@ def main() -> int:
 def _write(path: Path | None, data: dict[str, Any]) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        parts = {p["part"]: p for p in data["parts"]}
+        write_compact(path, {**data, "parts": parts})
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,11 @@ def test_the_index_of_messages_is_up_to_date() -> None:
     page = error_index()
     assert (ROOT / "docs" / "errors.md").read_text(encoding="utf-8") == page, "run `make errors`"
     assert re.findall(r"^### (\w+):", page, re.M) == sorted(CODES)
+
+
+def test_the_tables_of_ratios_are_those_of_the_files() -> None:
+    check = [sys.executable, "-S", str(ROOT / "bench" / "summary.py"), "--check"]
+    assert subprocess.run(check, check=False, capture_output=True, text=True).stderr == ""
 
 
 def test_the_readme_says_where_the_templates_are() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tilec.lazy_dataclass import dataclass
-from tilec.source.diagnostics import Sink, fail
+from tilec.source.diagnostics import Sink, TileError, fail
 from tilec.targets.table import DEFAULT_ARCH
 
 if TYPE_CHECKING:
@@ -33,6 +33,19 @@ class AnalysedKernel:
     """for each outcome of what the host can ask, in place of the program in the target's best form of products"""
 
 
+def no_kernel(path: str, kernel: str | None, known: Sequence[str]) -> TileError:
+    """The error where a file has not the kernel that was asked for, or none at all."""
+    import difflib
+
+    near = difflib.get_close_matches(kernel or "", known, n=1)
+    helped = f"did you mean `{near[0]}`?" if near else ""
+    if kernel is not None and kernel.endswith(".tile"):
+        helped = "name one file, and behind it one of its kernels"
+    names = ", ".join(f"`{name}`" for name in known) or "none"
+    wanted = f"no kernel `{kernel}`" if kernel else "no kernel"
+    return fail("E0706", f"`{path}` has {wanted}", note=f"its kernels: {names}", help=helped)
+
+
 def analyse_file(
     path: str,
     *,
@@ -55,8 +68,7 @@ def analyse_file(
     found: list[AnalysedKernel] = []
     kernels = [item for item in files.main.items if isinstance(item, ast.Kernel)]
     if kernel is not None and kernel not in [item.name for item in kernels]:
-        names = ", ".join(f"`{item.name}`" for item in kernels) or "none"
-        raise fail("E0706", f"`{path}` has no kernel `{kernel}`", note=f"its kernels: {names}")
+        raise no_kernel(path, kernel, [item.name for item in kernels])
     for item in kernels:
         if kernel is not None and item.name != kernel:
             continue

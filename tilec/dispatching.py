@@ -81,7 +81,7 @@ def lower_choices(
     selection = Selection(dispatch.key, dispatch.points[target.arch], tuple(alternatives))
     everything = [lowered, *(t.lowered for t in found)]
     groups = tuple(dict.fromkeys(group for x in everything for group in x.copies))
-    spare_temps = {copy.temp for group in groups for copy in group.rows}
+    spare_temps = {temp.name for group in groups for temp in group.temps}
     places, total = _largest(
         [tuple(w for w in x.workspace if w.tensor not in spare_temps) for x in everything]
     )

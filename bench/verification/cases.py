@@ -64,6 +64,15 @@ class Job:
     offsets: Mapping[str, int] = field(default_factory=dict)
     operations: int = 10**11
     checked: bool = True
+    draw: Callable[[Job, Any], Arrays] | None = None
+    """what makes the arguments of a program in place of `make_inputs`"""
+    rtol: float | None = None
+    """in place of the interpreter's bounds"""
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """Sizes, strides and scalars by name."""
+        return {**self.sizes.numbers, **self.sizes.scalars}
 
     @property
     def words(self) -> str:
@@ -123,6 +132,8 @@ BEYOND: dict[str, Callable[[Arrays], None]] = {
 
 def inputs(job: Job, program: Any) -> Arrays:
     """The arguments of a call; the same in every process."""
+    if job.draw is not None:
+        return job.draw(job, program)
     arrays = make_inputs(program, job.sizes.numbers, dict(job.sizes.scalars), job.seed)
     if job.beyond:
         BEYOND.get(job.source.kernel, _counted)(arrays)
@@ -144,17 +155,26 @@ def ragged(ready: Ready) -> list[CallSizes]:
     scalars = dict(example(ready).scalars)
     found: list[CallSizes] = []
     for wanted in ragged_sizes(kernel.program, MOST_SIZES):
-        dims = _consistent(dict(wanted))
-        if "longest" in scalars:
-            scalars["longest"] = max(dims.get("TOTAL", 0), dims.get("ROWS", 0)) + 5
-        sizes = bind_sizes(kernel.plan, {**dims, **scalars})
-        try:
-            check_call(kernel.plan, sizes)
-        except TileError:
-            continue  # a contract on scalars, or between sizes that were made consistent
-        if sizes not in found:
+        sizes = bound(ready, wanted, scalars)
+        if sizes is not None and sizes not in found:
             found.append(sizes)
     return found
+
+
+def bound(
+    ready: Ready, wanted: Mapping[str, int], scalars: Mapping[str, Any] | None = None
+) -> CallSizes | None:
+    """A call at sizes made consistent, with the example's scalars or these; None where a contract on scalars, or between such sizes, refuses it."""
+    dims = _consistent(dict(wanted))
+    given = dict(example(ready).scalars if scalars is None else scalars)
+    if "longest" in given:
+        given["longest"] = max(dims.get("TOTAL", 0), dims.get("ROWS", 0)) + 5
+    sizes = bind_sizes(ready.kernel.plan, {**dims, **given})
+    try:
+        check_call(ready.kernel.plan, sizes)
+    except TileError:
+        return None
+    return sizes
 
 
 def _consistent(dims: dict[str, int]) -> dict[str, int]:
@@ -203,22 +223,25 @@ class Verifiers:
             self.pool = self._start()
         self.waiting[self.pool.submit(verified, job, outputs)] = (job, outputs)
 
-    def collect(self, evidence: Evidence, deadline: float) -> None:
-        """Wait until `deadline` and record. What is not verified by then is a failure that says so. Where a process was
+    def collect(self, evidence: Evidence, deadline: float, late: str = "") -> None:
+        """Wait until `deadline` and record. What is not verified by then is a failure that says so, or is counted as `late`. Where a process was
         killed, what it and the others had left is verified once more."""
-        again = self._collect(evidence, deadline, retry=True)
+        again = self._collect(evidence, deadline, late, retry=True)
         if again:
             evidence.notes.append(f"a verifying process was killed: {len(again)} cases once more")
             for job, outputs in again:
                 self.submit(job, outputs)
-            self._collect(evidence, deadline, retry=False)
+            self._collect(evidence, deadline, late, retry=False)
 
     def _collect(
-        self, evidence: Evidence, deadline: float, *, retry: bool
+        self, evidence: Evidence, deadline: float, late: str, *, retry: bool
     ) -> list[tuple[Job, Arrays | None]]:
         wait_for(self.waiting, timeout=max(0.0, deadline - time.monotonic()))
         again = []
         for future, (job, outputs) in list(self.waiting.items()):
+            if not future.done() and late:
+                evidence.add(job.source.kernel, late)
+                continue
             if not future.done():
                 evidence.record(job.source.kernel, False, f"{job.words}: not verified in time")
                 continue
@@ -254,7 +277,9 @@ def verified(job: Job, outputs: Arrays | None) -> dict[str, Any]:
         # the check clause multiplies zeros with the NaN beyond the bounds, takes whole arrays, and indexes row 0
         clauses = tuple(c for c in syntax.clauses if not isinstance(c, ast.Check))
         case = replace(case, kernel=replace(syntax, clauses=clauses))
-    found = verify(case, outputs, bounds, Tolerance())
+    if job.rtol is not None and bounds.complete:
+        bounds = replace(bounds, errors={n: np.zeros_like(e) for n, e in bounds.errors.items()})
+    found = verify(case, outputs, bounds, Tolerance(job.rtol))
     wrong = failures(found)
     compared = sum(f.comparison.elements - f.comparison.unknown for f in found)
     ok = not wrong and bool(found)
@@ -262,7 +287,7 @@ def verified(job: Job, outputs: Arrays | None) -> dict[str, Any]:
     return {
         "ok": ok,
         "why": f"{job.words}: {why}",
-        "sizes": {**job.sizes.numbers, **job.sizes.scalars},
+        "sizes": job.numbers,
         "special": job.words[len(str(job.sizes)) :].strip(),
         "against": list(summary(found)),
         "compared": compared,

@@ -15,6 +15,10 @@ SHOWN = 20
 """Failures of a part that are printed; the JSON has all."""
 
 
+SUMMED = ("compared", "elements", "seconds")
+"""Facts of cases of which a kernel's row has the sum."""
+
+
 @dataclass
 class Evidence:
     """`counts` by kernel (or tool) and result; `failures` in words; `cases` what ran, with sizes; `notes` what did not."""
@@ -51,8 +55,35 @@ class Evidence:
             "seconds": round(time.monotonic() - self.started, 1),
             "ok": self.total("ok"),
             "failed": self.total("failed"),
-            "counts": self.counts,
             "failures": self.failures,
             "notes": self.notes,
-            "cases": self.cases,
+            "kernels": [self._row(name) for name in self.counts],
         }
+
+    def _row(self, name: str) -> dict[str, Any]:
+        """All cases of a kernel: counts, sums, and the different values of everything else."""
+        cases = [c for c in self.cases if c["kernel"] == name]
+        row: dict[str, Any] = {"kernel": name, **self.counts[name]}
+        for fact in dict.fromkeys(f for c in cases for f in c):
+            if fact in ("kernel", "ok", "special"):
+                continue
+            found = [_shown(c, fact) for c in cases if fact in c]
+            if fact in SUMMED:
+                row[fact] = round(sum(found), 2)
+            else:
+                different = [v for n, v in enumerate(found) if v not in found[:n]]
+                row[fact] = different[0] if len(different) == 1 else different
+        return row
+
+
+def _shown(case: dict[str, Any], fact: str) -> Any:
+    """A fact of a case; sizes as words, with what is special about them."""
+    value = case[fact]
+    if fact == "sizes" and isinstance(value, dict):
+        words = " ".join(
+            f"{n}={v:g}" if isinstance(v, float) else f"{n}={v}" for n, v in value.items()
+        )
+        return f"{words} {case.get('special', '')}".strip()
+    if fact == "against":  # without the numbers of elements, of which there is a sum
+        return [w.split(":")[0].split(",")[0] for w in value]
+    return float(value) if fact in SUMMED and isinstance(value, str) else value

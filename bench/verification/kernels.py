@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from math import inf
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -59,9 +61,15 @@ def sources(paths: Iterable[Path] | None = None, only: Iterable[str] = ()) -> li
 
 
 def build_all(
-    wanted: Iterable[Source], arch: str, kind: BuildKind, jobs: int
+    wanted: Iterable[Source],
+    arch: str,
+    kind: BuildKind,
+    jobs: int,
+    broken: list[tuple[Source, TileError]] | None = None,
+    until: float = inf,
 ) -> tuple[list[Ready], list[tuple[Source, TileError]]]:
-    """Those that compile, built as `kind` (cubin, ptx or shared); the others with the reason. Raises TileError where nvcc rejects one."""
+    """Those that compile, built as `kind` (cubin, ptx or shared); the others with the reason. What nvcc rejects is appended to `broken`, without
+    which it raises TileError; what is not begun `until` a time is left out."""
     compiled: list[tuple[Source, CompiledFile]] = []
     refused = []
     every = list(wanted)
@@ -73,11 +81,17 @@ def build_all(
                 refused.append((source, TileError(found)))
             else:
                 compiled.append((source, found))
-    texts = [c.cu for _, c in compiled]
-    ready = [
-        Ready(s, c, b)
-        for (s, c), b in zip(compiled, build_texts(texts, arch, kind, jobs), strict=True)
-    ]
+    built = _built([c.cu for _, c in compiled], arch, kind, jobs, until)
+    ready = []
+    for (source, found), result in zip(compiled, built, strict=True):
+        if isinstance(result, Built):
+            ready.append(Ready(source, found, result))
+        elif result is None:
+            continue
+        elif broken is None:
+            raise result
+        else:
+            broken.append((source, result))
     return ready, refused
 
 
@@ -96,14 +110,32 @@ def _compiled(source: Source, arch: str) -> CompiledFile | list[Diagnostic]:
 
 def build_texts(texts: list[str], arch: str, kind: BuildKind, jobs: int) -> list[Built]:
     """CUDA texts built at once, from the cache where they have been built before."""
+    found = []
+    for built in _built(texts, arch, kind, jobs):
+        if isinstance(built, TileError):
+            raise built
+        assert built is not None
+        found.append(built)
+    return found
+
+
+def _built(
+    texts: list[str], arch: str, kind: BuildKind, jobs: int, until: float = inf
+) -> list[Built | TileError | None]:
+    """Each text built, or why not; None for one that was not begun `until` a time."""
     cache = default_cache()
     toolchain = find_toolchain(cache=cache)
+
+    def one(text: str) -> Built | TileError | None:
+        if time.monotonic() > until:
+            return None
+        try:
+            return build(kind, text, (arch,), toolchain=toolchain, cache=cache)
+        except TileError as error:
+            return error
+
     with ThreadPoolExecutor(jobs) as pool:
-        made = pool.map(
-            lambda text: build(kind, text, (arch,), toolchain=toolchain, cache=cache),
-            texts,
-        )
-        return list(made)
+        return list(pool.map(one, texts))
 
 
 def library_path(text: str, built: Built) -> Path:

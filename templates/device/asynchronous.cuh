@@ -610,6 +610,89 @@ __device__ __forceinline__ void load_row_bits(uint32_t& top, uint32_t& bottom,
 }
 //@ end
 
+//@ primitive load_row_words needs PanelTile lane_id includes <cstdint>
+/// The same of a tile that lies as such words, those of 8 rows in each row of it.
+template <int kRows, int kCols>
+__device__ __forceinline__ void load_row_words(uint32_t& top, uint32_t& bottom,
+                                               PanelTile<uint32_t, kRows, kCols>& tile, int row) {
+  static_assert(kCols == 32, "a word for each lane");
+  top = *tile.at(row / 8, lane_id());
+  bottom = *tile.at(row / 8 + 1, lane_id());
+}
+//@ end
+
+//@ primitive pack_tile needs Vector load_four load_aligned bitcast shuffle_xor byte_permute
+//@ any_lane group_reduce OpAny store_element includes <cstdint>
+/// kRows x kCols truth values, from (row_first, col_first) on, of rows x columns, rows `stride`
+/// apart from p on, as four words a row to `to`: bits 2n and 2n + 1 of word t are columns 8n + 2t
+/// and 8n + 2t + 1, as a lane of wgmma's accumulators has them. Up to the next multiple of 8 rows,
+/// all false where there are none. `some`: whether one is true; where none is, 1 to `empty`. 128
+/// threads.
+template <int kRows, int kCols, class Scratch>
+__device__ __forceinline__ void pack_tile(uint32_t* to, bool* some, int* empty, Scratch& scratch,
+                                          const bool* p, int64_t stride, int rows, int columns,
+                                          int row_first, int col_first) {
+  static_assert(kCols == 128 || kCols == 64, "a row of 8 or 4 lanes");
+  constexpr int kLanes = kCols / 16;
+  constexpr int kAtOnce = 128 / kLanes;
+  static_assert(kRows % kAtOnce == 0, "all lanes have as many rows");
+  const int thread = static_cast<int>(threadIdx.x);
+  const int c = thread % kLanes;
+  const int col = col_first + c * 16;
+  const int first = row_first + thread / kLanes;
+  Vector<uint32_t, 4> bytes[kRows / kAtOnce];
+  const uint64_t ends = static_cast<uint64_t>(stride) | static_cast<uint64_t>(columns);
+  if ((reinterpret_cast<uintptr_t>(p) | ends) % 16 == 0) {
+#pragma unroll
+    for (int n = 0; n < kRows / kAtOnce; ++n) {
+      bytes[n] = {};
+      if (first + n * kAtOnce < rows && col < columns) {
+        const auto v = load_aligned<16>(p + stride * (first + n * kAtOnce) + col);
+        bytes[n] = bitcast<Vector<uint32_t, 4>>(v);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int n = 0; n < kRows / kAtOnce; ++n) {
+      const int row = first + n * kAtOnce;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        bytes[n][i] = load_four(p + stride * row, col + 4 * i, row < rows ? columns : 0);
+      }
+    }
+  }
+  uint32_t any = 0;
+#pragma unroll
+  for (int n = 0; n < kRows / kAtOnce; ++n) {
+    // four bits of words 0 and 2, and 16 bits above those of words 1 and 3
+    uint32_t even = bytes[n][0] + bytes[n][2] * 4;
+    uint32_t odd = bytes[n][1] + bytes[n][3] * 4;
+    even = (even | even >> 7) & 0x000f000fu;
+    odd = (odd | odd >> 7) & 0x000f000fu;
+    any |= even | odd;
+    even <<= 4 * (c % 4);
+    odd <<= 4 * (c % 4);
+    uint32_t own = c % 2 ? odd : even;
+    own |= shuffle_xor(c % 2 ? even : odd, 1);
+    own |= shuffle_xor(own, 2);
+    const int row = first + n * kAtOnce;
+    uint32_t word = c / 2 % 2 ? own >> 16 : own & 0xffffu;
+    int at = c % 2 * 2 + c / 2;
+    if constexpr (kLanes == 8) {
+      const uint32_t other = shuffle_xor(own, 4);
+      word = c < 4 ? byte_permute<0x5410>(own, other) : byte_permute<0x7632>(other, own);
+      at = c % 2 * 2 + c / 4;
+    }
+    if (c % 4 < 16 / kLanes && row < (rows + 7) / 8 * 8) {
+      store_element(to + int64_t{row} * 4 + at, word);
+    }
+  }
+  const bool found = group_reduce<OpAny, 4>(any_lane(any != 0), scratch, thread / 32, thread % 32);
+  if (thread == 0) store_element(some, found);
+  if (thread == 0 && !found) store_element(empty, 1);
+}
+//@ end
+
 //@ primitive load_row needs RowTile Vector ldmatrix_x4 bitcast lane_id renew includes <cstdint>
 /// A tile of one row as accumulators of wgmma lie: in pairs of columns, the same in each row. Each
 /// matrix has one row eight times. The place is not kept for the next instance's row.

@@ -363,6 +363,89 @@ __device__ __forceinline__ void store_element(T* p, T x) {
 }
 //@ end
 
+//@ primitive Covering needs Vector
+/// kCount vectors of N elements that lie one behind the other.
+template <class T, int N, int kCount>
+struct Covering {
+  Vector<T, N> vectors[kCount];
+};
+//@ end
+
+//@ primitive load_covering needs Covering load_aligned
+/// kCount vectors of N elements from p, whose address is a multiple of a vector's alignment.
+template <int N, int kCount, class T>
+__device__ __forceinline__ Covering<T, N, kCount> load_covering(const T* p) {
+  Covering<T, N, kCount> v;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) v.vectors[i] = load_aligned<N>(p + i * N);
+  return v;
+}
+//@ end
+
+//@ primitive load_covering_within needs Covering load_aligned_partial
+/// The same of elements `begin`, a multiple of N, to `end` from p alone, zeros for others.
+template <int N, int kCount, class T>
+__device__ __forceinline__ Covering<T, N, kCount> load_covering_within(const T* p, int begin,
+                                                                       int end) {
+  Covering<T, N, kCount> v = {};
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    if (i * N >= begin) v.vectors[i] = load_aligned_partial<N>(p + i * N, end - i * N);
+  }
+  return v;
+}
+//@ end
+
+//@ primitive pick_vector needs Vector Covering
+/// Elements kFirst, kFirst + kStride … of vectors that lie one behind the other.
+template <int N, int kFirst, int kStride, class T, int kEach, int kCount>
+__device__ __forceinline__ Vector<T, N> pick_vector(const Covering<T, kEach, kCount>& v) {
+  Vector<T, N> picked;
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    const int at = kFirst + e * kStride;
+    picked.set(e, v.vectors[at / kEach].get(at % kEach));
+  }
+  return picked;
+}
+//@ end
+
+//@ primitive store_woven needs Vector Covering store_aligned
+/// Vectors of all fields of N coordinates to p, in vectors of kEach elements: the first elements of
+/// all of them, the second ones … The address is a multiple of such a vector's alignment.
+template <int kEach, class T, int N, class... Others>
+__device__ __forceinline__ void store_woven(T* p, const Vector<T, N>& first,
+                                            const Others&... others) {
+  constexpr int kFields = 1 + sizeof...(others);
+  const Vector<T, N> fields[kFields] = {first, others...};
+  Covering<T, kEach, kFields * N / kEach> v;
+#pragma unroll
+  for (int at = 0; at < kFields * N; ++at) {
+    v.vectors[at / kEach].set(at % kEach, fields[at % kFields].get(at / kFields));
+  }
+#pragma unroll
+  for (int i = 0; i < kFields * N / kEach; ++i) store_aligned(p + i * kEach, v.vectors[i]);
+}
+//@ end
+
+//@ primitive store_woven_partial needs Vector store_woven store_element
+/// The same of the first `count` coordinates; a count of N or more means all.
+template <int kEach, class T, int N, class... Others>
+__device__ __forceinline__ void store_woven_partial(T* p, int count, const Vector<T, N>& first,
+                                                    const Others&... others) {
+  if (count >= N) {
+    store_woven<kEach>(p, first, others...);
+    return;
+  }
+  constexpr int kFields = 1 + sizeof...(others);
+  const Vector<T, N> fields[kFields] = {first, others...};
+#pragma unroll
+  for (int at = 0; at < kFields * N; ++at) {
+    if (at / kFields < count) store_element(p + at, fields[at % kFields].get(at / kFields));
+  }
+}
+//@ end
+
 //@ primitive opaque_zero
 /// 0 that the compiler cannot know to be 0: every grid of ours has one row.
 [[maybe_unused]] __device__ __forceinline__ unsigned opaque_zero() { return gridDim.y - 1u; }

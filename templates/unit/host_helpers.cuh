@@ -140,7 +140,7 @@ struct host_Argument {
 }
 
 /// Refuses what is too large, null or misaligned, and a written argument that overlaps another one.
-template <int kCount>
+template <size_t kCount>
 cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
                                  host_Sentence* sentence) {
   constexpr int64_t kMostBytes = int64_t{1} << 60;
@@ -151,8 +151,8 @@ cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
       return sentence->refuse(a.name, " is", " misaligned", {{"bytes wanted", a.alignment}});
     }
   }
-  for (int i = 0; i < kCount; ++i) {
-    for (int j = i + 1; j < kCount; ++j) {
+  for (size_t i = 0; i < kCount; ++i) {
+    for (size_t j = i + 1; j < kCount; ++j) {
       const host_Argument& a = arguments[i];
       const host_Argument& b = arguments[j];
       if ((a.written || b.written) && host_overlap(a, b)) {
@@ -380,7 +380,7 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
 
 //@ primitive host_tuned_variant
 /// Sizes that were tuned for, and the variant found.
-template <int kSizes>
+template <size_t kSizes>
 struct host_TunedSizes {
   double sizes[kSizes];
   int variant;
@@ -396,14 +396,14 @@ struct host_TunedSizes {
 }
 
 /// The variant of the tuned sizes with the least product of ratios, 0 where all are beyond `reach`.
-template <int kSizes, int kCount>
+template <size_t kSizes, size_t kCount>
 int host_tuned_variant(const host_TunedSizes<kSizes> (&tuned)[kCount],
                        const double (&call)[kSizes], double reach) {
   double best = -1.0;
   int variant = 0;
   for (const host_TunedSizes<kSizes>& one : tuned) {
     double apart = 1.0;
-    for (int i = 0; i < kSizes; ++i) apart *= host_ratio(one.sizes[i], call[i]);
+    for (size_t i = 0; i < kSizes; ++i) apart *= host_ratio(one.sizes[i], call[i]);
     if (best < 0.0 || apart < best) {
       best = apart;
       variant = one.variant;

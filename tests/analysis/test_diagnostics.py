@@ -159,6 +159,21 @@ HABITS: list[tuple[str, str, str]] = [
     (body("r[i] = sum(x[i, j], dim=1)"), "E0208", "`axis = n`"),
     (body("r[i] = sum(x[i, j], axis=1, keepdims=true)"), "E0208", "`sum(x, axis = 1)[:, None]`"),
     (body("r[i] = sum(x[i, j], axis=1, dtype=f32)"), "E0208", "`sum(x.to(f32))`"),
+    (body("r[i] = argsort(y[i])"), "E0201", "`topk(x, k, axis = n)`"),
+    (body("r[i] = median(x[i, j], axis=1)"), "E0201", "there is no sort"),
+    (body("r[i] = std(x[i, j], axis=1)"), "E0201", "`sqrt(sum((x - m) * (x - m)) / C)`"),
+    (body("o[i, j] = tril(x[i, j])"), "E0201", "compare spans"),
+    (body("o[i, j] = x[i, j].copy()"), "E0209", "tiles are values"),
+    (body("t = zeros((2, 4), dtype=f32)"), "E0208", "the dtype comes first"),
+    (body("r[i] = y[i] * y.shape[3]"), "E0319", "from 0 to 0"),
+    (body("o[j, i] = x[i, j]"), "E0309", "`.T` swaps"),
+    (body("o[i, j] = where(x[i, j] > 0.0 and x[i, j] < 1.0, 1.0, 0.0)"), "E0311", "`(a < b) & (b < c)`"),
+    (body("o[i, j] = where(x[i, j] > 0.0 or x[i, j] < 1.0, 1.0, 0.0)"), "E0311", "`(a < b) | (b < c)`"),
+    (body("o[i, j] = where(not (x[i, j] > 0.0), 1.0, 0.0)"), "E0311", "`~c`"),
+    ("kernel k(a: float16[N]) -> c: f16[N]:\n    for i in parallel(N):\n        c[i] = a[i]\n", "E0205", "did you mean `f16`?"),
+    ("kernel k(a: bfloat16[N]) -> c: bf16[N]:\n    for i in parallel(N):\n        c[i] = a[i]\n", "E0205", "did you mean `bf16`?"),
+    ("kernel k(n: int, a: f16[N]) -> c: f16[N]:\n    for i in parallel(N):\n        c[i] = a[i]\n", "E0205", "did you mean `i32`?"),
+    ("kernel k(a: uint8[N]) -> c: u8[N]:\n    for i in parallel(N):\n        c[i] = a[i]\n", "E0205", "did you mean `u8`?"),
     (body("r[i] = topk(y[i], 2, n=1)"), "E0208", "its keywords are `axis`, `k`"),
     (body("r[i] = exp(y[i], axis=1)"), "E0208", "no keywords"),
     (body("r[i] = y[i].reshape(-1)"), "E0317", "write every extent"),
@@ -225,8 +240,50 @@ def test_elements_that_several_instances_store(statements: str, axes: str) -> No
     assert not axes or said[0].startswith(f"instances of different {axes} store")
 
 
+SUMMED = "s = zeros(f32, i)\nfor k in range(M by BK):\n    if {}:\n        s += sum({}, axis=1)\nr[i] = s"
+
+
+@pytest.mark.parametrize(
+    ("statements", "sizes"),
+    [
+        (SUMMED.format("k.start < n[0]", "x[i, k]"), "`BK`"),
+        (SUMMED.format("n[k.start // 64] > 0", "x[i, k]"), "`BK`"),
+        (SUMMED.format("k.start < i.stop", "x[i, k]"), "`BM` and `BK`"),
+        # what a mask of coordinates says again
+        (SUMMED.format("k.start < n[0]", "where(k[None, :] < n[0], x[i, k], 0.0)"), ""),
+        (SUMMED.format("k.start < i.stop", "where(k[None, :] <= i[:, None], x[i, k], 0.0)"), ""),
+        # a number for all of a tile, wherever it begins
+        (SUMMED.format("n[k.start // 128] > 0", "x[i, k]"), ""),
+        (SUMMED.format("k.start == 0", "x[i, k]"), ""),
+        ("r[i] = y[i] + j.start.to(f32)", ""),  # BN is a number
+        ("r[i] = y[i] + i.start.to(f32)", "`BM`"),
+        ("r[i] = sum(x[i, j], axis=1) / x[i, j].shape[0]", "`BM`"),
+        ("t = n[0]\nfor k in range(3):\n    t = t + i.stop\nr[i] = y[i] * t.to(f32)", "`BM`"),
+        ("r[i.start] = y[0]", "`BM`"),
+        ("r[i] = y[i.stop - 1]", "`BM`"),
+        ("o[i, j] = where(i[:, None] < n[0], x[i, j], 0.0)", ""),
+    ],
+)
+def test_results_that_depend_on_sizes_that_the_compiler_chooses(
+    statements: str, sizes: str
+) -> None:
+    text = body("o[i, j] = x[i, j]\n" + statements)
+    text = text.replace("BM = 32,", "BM = auto,")
+    if "BK" in statements:
+        text = text.replace("BM = auto,", "BM = auto, BK = auto,")
+        text = text.replace("    require", "    require 128 % BK == 0\n    require", 1)
+    _, _, diagnostics = outcome(text)
+    assert [d.code for d in diagnostics if d.level == "error"] == []
+    said = [d.message for d in diagnostics if d.code == "W0203"]
+    assert len(said) == bool(sizes), said
+    assert not sizes or f"{sizes}, which the compiler chooses" in said[0]
+    # with a number it is the program's own
+    given = outcome(text.replace("= auto", "= 32"))[2]
+    assert [d for d in given if d.code == "W0203"] == []
+
+
 def test_every_code_has_a_case() -> None:
-    covered = {c[0] for c in CASES} | {"E0751", "E0752", "W0201", "W0202"}
+    covered = {c[0] for c in CASES} | {"E0751", "E0752", "W0201", "W0202", "W0203"}
     assert set(CODES) == covered
 
 

@@ -171,6 +171,8 @@ def test_command_lines(tilec: Run, tmp_path: Path) -> None:
     (tmp_path / "p.tile").write_text(GOOD)
     refused(tilec("compile", "none.tile"), "E0703", 2)
     refused(tilec("compile", "p.tile", "missing"), "E0706", 2)
+    assert "did you mean `k`?" in tilec("compile", "p.tile", "kk")[2]
+    assert "one of its kernels" in tilec("compile", "p.tile", "p.tile")[2]
     refused(tilec("compile", "p.tile", "-D", "B=1"), "E0751", 2)
     refused(tilec("compile", "p.tile", "--arch", "sm_1"), "E0707", 2)
     refused(tilec("run", "p.tile", "--device", "reference", "-s", "Q=1"), "E0712", 2)

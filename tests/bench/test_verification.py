@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +14,15 @@ import pytest
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
-from verification.cases import BEYOND, _consistent, ragged  # noqa: E402
+from records import compact  # noqa: E402
+from verification.cases import BEYOND, Job, _consistent, ragged  # noqa: E402
 from verification.evidence import Evidence  # noqa: E402
+from verification.extremes import DRAWS, large  # noqa: E402
 from verification.kernels import Source, sources  # noqa: E402
+from verification.repeated import repeated_sizes, unordered  # noqa: E402
 
 from tilec.compiler import compile_file  # noqa: E402
+from tilec.runtime.arguments import CallSizes  # noqa: E402
 
 
 def bf16(*shape: int) -> np.ndarray:
@@ -69,11 +74,47 @@ def test_every_sample_has_twenty_size_sets(source: Source) -> None:
     assert len(found) >= 20
 
 
-def test_failures_are_counted() -> None:
+def test_a_kernel_is_a_line() -> None:
     evidence = Evidence("part")
-    evidence.record("one", True, "")
-    evidence.record("one", False, "differs", sizes={"N": 3})
+    evidence.record("one", True, "", sizes={"M": 3, "scale": 0.5}, compared=6, against=["check"])
+    evidence.record(
+        "one", False, "differs", sizes={"M": 4, "scale": 0.5}, special="(NaN)", compared=8
+    )
     data = evidence.as_json()
-    assert data["counts"] == {"one": {"ok": 1, "failed": 1}}
     assert data["failures"] == ["one: differs"]
-    assert data["cases"][1] == {"kernel": "one", "ok": False, "sizes": {"N": 3}}
+    assert data["kernels"] == [
+        {
+            "kernel": "one",
+            "ok": 1,
+            "failed": 1,
+            "sizes": ["M=3 scale=0.5", "M=4 scale=0.5 (NaN)"],
+            "compared": 14,
+            "against": ["check"],
+        }
+    ]
+    text = compact(data)
+    assert json.loads(text) == data
+    assert len(text.splitlines()) == 13
+
+
+def test_sizes_at_which_rings_end() -> None:
+    source = sources(only=["gemm_bias_relu"])[0]
+    compiled = compile_file(source.path, kernel=source.kernel, archs=("sm_90a",))
+    kernel = compiled.kernels[0]
+    found = repeated_sizes(SimpleNamespace(source=source, compiled=compiled, kernel=kernel))
+    step, rows = kernel.program.tiles["BK"], kernel.program.tiles["BM"]
+    trips = {-(-s.dims["K"] // step) for s in found if s.dims["M"] > 8 * rows}
+    assert trips == {1, 2, 3}
+    assert {s.dims["K"] % step for s in found} >= {0, step - 1, step - 8}
+    assert any(s.dims["M"] <= rows for s in found)
+    assert not unordered(kernel)
+
+
+def test_ends_of_types_leave_indices_alone() -> None:
+    source = sources(only=["flash_decode"])[0]
+    program = compile_file(source.path, kernel=source.kernel, stop="tile-ir").kernels[0].program
+    sizes = CallSizes({"B": 2, "H": 8, "T": 40}, {"scale": 0.1})
+    for draw in DRAWS:
+        arrays = draw(Job(source, sizes), program)
+        assert (arrays["length"] >= 0).all() and (arrays["length"] <= 40).all()
+    assert np.abs(large(Job(source, sizes), program)["q"].astype(np.float64)).max() > 2.0**50

@@ -174,11 +174,18 @@ def test_command_lines_that_are_wrong(tilec, folder, arguments, status, code) ->
         (("compile", "a.tile", "--arch", "sm90"), "did you mean `sm_90`?"),
         (("compile", "a.tile", "--arch", "compute_90a"), "did you mean `sm_90a`?"),
         (("compile", "a.tile", "--arch", "sm_42"), "known are sm_75"),
+        (("compile", "a.tile", "--bench"), "one of `tilec run`"),
+        (("run", "a.tile", "--bnch"), "did you mean `--bench`?"),
         (("run", "a.tile", "--device", "reference", "-s", "N=1e6"), "`-s N=10**6`"),
     ],
 )
 def test_what_a_command_line_should_say_instead(tilec, folder, arguments, helped) -> None:
     assert helped in tilec(*arguments)[2].split("help: ")[1]
+
+
+def test_numbers_that_are_none(tilec, folder) -> None:
+    assert "`abc` is no number" in tilec("run", "a.tile", "--rtol", "abc")[2]
+    assert "`x` is no whole number" in tilec("run", "a.tile", "--seed", "x")[2]
 
 
 def test_errors_of_the_program_leave_the_output_alone(tilec, folder) -> None:

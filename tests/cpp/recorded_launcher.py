@@ -279,6 +279,7 @@ class RecordedLaunchers:
             "-Wall",
             "-Wextra",
             "-Wconversion",
+            "-Wsign-conversion",
             "-Wshadow",
             "-Werror",
             "-fsanitize=undefined",

@@ -111,6 +111,7 @@ struct Shared {
   PlainTile<int8_t, 16, 32> panels;
   PanelTile<int8_t, 32, 32> across;
   PanelTile<bool, 32, 32> seen;
+  PanelTile<uint32_t, 8, 32> seen_words;
 };
 
 template <class T>
@@ -147,6 +148,8 @@ __global__ void __launch_bounds__(32) atoms(uint32_t* words, float* floats, int3
   a.x[3] ^= static_cast<uint32_t>(upper[1][0] + lower[2][1]);
   uint32_t bits[2];
   load_row_bits(bits[0], bits[1], cta_shared<Shared>().seen, 16);
+  a.x[3] ^= bits[0] + bits[1];
+  load_row_words(bits[0], bits[1], cta_shared<Shared>().seen_words, 16);
   a.x[3] ^= bits[0] + bits[1];
   stmatrix_x2(tile.at(thread % 16, 0), b[0].x);
   stmatrix_x4(tile.at(thread % 16, 32), a.x);
@@ -246,12 +249,16 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) pushed(float* floats) {
   floats[thread] += combine_spreads_by_lanes<64, 2, 2048, 4>(partials, partials, mean, next, 0);
 }
 
+struct Some {
+  SharedArray<bool, 4> some;
+};
+
 struct Turned {
   SharedArray<Vector<uint32_t, 4>, 1024> turned;
 };
 
 extern "C" __global__ void __launch_bounds__(256) turned(int8_t* to, const int8_t* p, int rows,
-                                                         int columns, uint32_t* words) {
+                                                         int columns, uint32_t* words, bool* seen) {
   auto& turned = cta_shared<Turned>().turned;
   const int padded = (rows + 15) / 16 * 16;
   turn_tile<false>(turned, to, p, columns, rows, columns, padded, 0, 128);
@@ -259,6 +266,11 @@ extern "C" __global__ void __launch_bounds__(256) turned(int8_t* to, const int8_
   turn_tile<true>(turned, to, p, columns, rows, columns, padded, 128, 0);
   const int thread = static_cast<int>(threadIdx.x);
   interleave_row(to, p, static_cast<int>(blockIdx.x), columns, padded, thread * 16);
+  auto& some = cta_shared<Some>().some;
+  int empty = 0;
+  pack_tile<128, 128>(words, seen, &empty, some, seen, columns, rows, columns, 128, 128);
+  __syncthreads();
+  pack_tile<64, 64>(words, seen, &empty, some, seen, columns, rows, columns, 0, 64);
   LeftBytes<int8_t, 2, 4> left = {};
   OperandA a;
   for (int n = 0; n < 4; ++n) {
@@ -282,8 +294,18 @@ extern "C" __global__ void shared_out(const Vector<bf16_t, 8>* wide, const Vecto
   flags[thread][0] = has_column(columns, thread % 32);
   flags[thread][1] = drawn_section(132, thread, 6) > 1 || unfinite_bits<f16_t>(columns) != 0;
 }
+
+__global__ void __launch_bounds__(32) covered(const float* from, float* to, int count) {
+  const int at = 4 * static_cast<int>(threadIdx.x);
+  const Covering<float, 4, 3> around = load_covering<4, 3>(from + at);
+  const Covering<float, 4, 3> inside = load_covering_within<4, 3>(from + at, 4 - at, count - at);
+  const auto shifted = pick_vector<4, 3, 1>(around);
+  const auto field = pick_vector<4, 1, 2>(inside);
+  store_woven<4>(to + 2 * at, shifted, field);
+  store_woven_partial<4>(to + 2 * at + 256, count - at, field, shifted);
+}
 """
-"""Atoms of tensor cores that no driver and no golden kernel uses; what they compute is tested on the emulator."""
+"""Atoms of tensor cores and vectors that no driver and no golden kernel uses; what they compute is tested on the emulator."""
 
 
 def atoms_source() -> str:

@@ -91,7 +91,7 @@ def test_scores_of_any_size(scale: float, folder: Path) -> None:
     close(ran, kept, scale)
 
 
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", [0, 3, 5])
 @pytest.mark.parametrize("what", [np.nan, np.inf, -np.inf])
 def test_what_is_no_number_spoils_its_rows(what: float, block: int, folder: Path) -> None:
     def change(arrays: Arrays) -> None:
@@ -116,7 +116,7 @@ def test_what_is_no_number_spoils_its_rows(what: float, block: int, folder: Path
         assert np.isfinite(o[spoilt]).all()
 
 
-@pytest.mark.parametrize("first", [1, 2, 5])
+@pytest.mark.parametrize("first", [1, 5])
 def test_rows_that_see_their_first_key_late(first: int, folder: Path) -> None:
     kept: Arrays = {}
 

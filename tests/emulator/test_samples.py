@@ -30,7 +30,6 @@ COMPILED = [
     ("softmax", "softmax"),
     ("softmax", "online_softmax"),
     ("norms", "layer_norm"),
-    ("norms", "rms_norm_residual"),
     ("quantised", "cast_fp8_rows"),
     ("matrix_vector_and_groups", "gemv"),
 ]

@@ -106,3 +106,30 @@ def test_what_is_not_finite_reaches_all_rows(tmp_path: Path) -> None:
     out = ran.outputs["o"].astype(np.float32)
     assert np.isnan(out[..., 5]).all() and np.isnan(out[..., 9]).all()
     assert np.isfinite(np.delete(out, (5, 9), 3)).all()
+
+
+@pytest.mark.parametrize(
+    ("keys", "width", "order"), [(330, 64, ("B", "S", "N")), (320, 128, ("S", "B", "N"))]
+)
+def test_a_mask_in_memory_is_packed(
+    keys: int, width: int, order: tuple[str, ...], tmp_path: Path
+) -> None:
+    """By the launch that asks its blocks, whose rows begin anywhere or at multiples of 16 bytes; where it finds none empty another kernel runs
+    all trips."""
+    path = tmp_path / "k.tile"
+    text = ATTENTION.replace("valid: bool[B, N]", f"valid: bool[{', '.join(order)}]")
+    seen = ", ".join({"B": "b", "S": "i", "N": "j"}[x] for x in order)
+    for word, part in zip(("RANGE", "SEEN", "LEFT"), ("N", f"valid[{seen}]", QUERIES), strict=True):
+        text = text.replace(word, part)
+    path.write_text(text.replace("BN = 64", f"BN = {width}"), encoding="utf-8")
+    found = Program(path)
+
+    def change(arrays: Arrays) -> None:
+        valid = np.moveaxis(arrays["valid"], order.index("S"), 0)
+        if keys == 330:
+            valid[:70, :, 64:200] = False
+        valid[3] = False
+
+    numbers = {"B": 2, "H": 4, "S": 197, "N": keys, "scale": 0.125}
+    ran = found.run(numbers, change, orders=ORDERS[:2])
+    assert list(ran.launched) == ["k_kernel_cleared", "k_kernel_pack", "k_kernel_ahead_2", "k_kernel_skipping", "k_kernel_skipping_none"]  # fmt: skip

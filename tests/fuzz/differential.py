@@ -24,8 +24,9 @@ from tilec.emulator.library import HostKernel, Mode, Schedule
 from tilec.emulator.machine import EmulatedModule, Emulator
 from tilec.emulator.text import PRELUDE, cluster_of, kernel_texts, product_text
 from tilec.ir import asynchronous as a
+from tilec.ir import tile_ir as tile
 from tilec.passes import copies
-from tilec.reference.inputs import make_inputs
+from tilec.reference.inputs import make_inputs, tensor_uses
 from tilec.runtime.arguments import CallSizes, bind_sizes, check_call
 from tilec.runtime.clauses import find_kernel
 from tilec.runtime.gpu_run import prepare_call
@@ -136,7 +137,7 @@ def _compile(program: Program, stem: str, folder: Path, tally: Tally, arch: str)
         path = folder / f"{name}.tile"
         path.write_text(program.text(name, candidate), encoding="utf-8")
         try:
-            with _tables_pay():
+            with tables_pay():
                 file = compile_file(str(path), archs=(arch,))
         except TileError as error:
             code = error.diagnostics[0].code
@@ -154,7 +155,7 @@ def _compile(program: Program, stem: str, folder: Path, tally: Tally, arch: str)
 
 
 @contextmanager
-def _tables_pay() -> Iterator[None]:
+def tables_pay() -> Iterator[None]:
     """Tables of blocks are made however little there is to skip."""
     kept, copies.TABLE_SHARE = copies.TABLE_SHARE, 1e6
     try:
@@ -244,7 +245,7 @@ def _check(one: _Compiled, kernels: dict[str, HostKernel], tally: Tally) -> None
             continue
         try:
             start = time.perf_counter()
-            arrays = inputs(kernel, sizes, program.seed + number, special=number == 2)
+            arrays = inputs(kernel.program, sizes, program.seed + number, special=number == 2)
             case = Case(kernel.program, files, syntax, sizes, arrays, program.seed)
             bounds = interpreter_bounds(case)
             tally.spent("interpreter", start)
@@ -329,10 +330,10 @@ def against_scalars(case: Case, bounds: Bounds) -> str | None:
     return ""
 
 
-def inputs(kernel: CompiledKernel, sizes: CallSizes, seed: int, *, special: bool) -> dict[str, Any]:
+def inputs(program: tile.Program, sizes: CallSizes, seed: int, *, special: bool) -> dict[str, Any]:
     """Arguments, masks among them that are false on whole blocks, one of three times with a tensor of large elements; `special`: infinities, NaN,
     negative zeros and the extremes of integers among them."""
-    arrays = make_inputs(kernel.program, sizes.numbers, dict(sizes.scalars), seed)
+    arrays = make_inputs(program, sizes.numbers, dict(sizes.scalars), seed)
     generator = np.random.Generator(np.random.PCG64([seed, 77]))
     for array in arrays.values():
         if array.dtype == np.bool_ and array.ndim:
@@ -340,13 +341,13 @@ def inputs(kernel: CompiledKernel, sizes: CallSizes, seed: int, *, special: bool
             first = generator.integers(0, array.shape[-1] + 1)
             array[..., first : first + generator.integers(0, array.shape[-1] + 1)] = False
     if not special:
-        wide = [t.name for t in kernel.program.tensors if t.dtype.is_float and t.dtype.bits > 8]
+        wide = [t.name for t in program.tensors if t.dtype.is_float and t.dtype.bits > 8]
         loud = [name for name in wide if name in arrays]
         if loud and generator.random() < 0.3:
             # maxima that move, exponentials that vanish
             name = loud[generator.integers(0, len(loud))]
             arrays[name] = (arrays[name].astype(np.float64) * 16).astype(arrays[name].dtype)
-        for tensor in kernel.program.tensors:
+        for tensor in program.tensors:
             array = arrays.get(tensor.name)
             if (
                 array is not None
@@ -357,12 +358,18 @@ def inputs(kernel: CompiledKernel, sizes: CallSizes, seed: int, *, special: bool
                 # documents, say: neighbours are alike
                 array.sort(axis=-1)
         return arrays
-    for tensor in kernel.program.tensors:
+    named = tensor_uses(program)
+    for tensor in program.tensors:
         array = arrays.get(tensor.name)
-        if array is None or array.size == 0 or not tensor.dtype.is_float:
+        if array is None or array.size == 0 or tensor.dtype.kind == "bool":
             continue
+        ends: tuple[float, ...] = (np.inf, -np.inf, np.nan, -0.0)
+        if tensor.dtype.is_integer:
+            if tensor.name in named or tensor.dtype.bits < 8:
+                continue
+            ends = (tensor.dtype.minimum, tensor.dtype.maximum)
         flat = array.reshape(-1)
-        for value in (np.inf, -np.inf, np.nan, -0.0):
+        for value in ends:
             if generator.random() < 0.5:
                 flat[generator.integers(0, flat.size)] = value
     return arrays

@@ -14,10 +14,10 @@ from tests.fuzz.differential import Tally, run_batch
 from tests.fuzz.forms import generate
 from tests.fuzz.kernels import Written
 
-BATCH = 20
+BATCH = 12
 
 
-@pytest.mark.parametrize("first", range(0, 40, BATCH))
+@pytest.mark.parametrize("first", range(0, 24, BATCH))
 def test_random_programs_compute_what_the_interpreter_does(first: int) -> None:
     tally = Tally()
     run_batch([generate(Choices(s), s) for s in range(first, first + BATCH)], tally)

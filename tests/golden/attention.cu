@@ -932,7 +932,7 @@ struct host_Argument {
 }
 
 /// Refuses what is too large, null or misaligned, and a written argument that overlaps another one.
-template <int kCount>
+template <size_t kCount>
 cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
                                  host_Sentence* sentence) {
   constexpr int64_t kMostBytes = int64_t{1} << 60;
@@ -943,8 +943,8 @@ cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
       return sentence->refuse(a.name, " is", " misaligned", {{"bytes wanted", a.alignment}});
     }
   }
-  for (int i = 0; i < kCount; ++i) {
-    for (int j = i + 1; j < kCount; ++j) {
+  for (size_t i = 0; i < kCount; ++i) {
+    for (size_t j = i + 1; j < kCount; ++j) {
       const host_Argument& a = arguments[i];
       const host_Argument& b = arguments[j];
       if ((a.written || b.written) && host_overlap(a, b)) {

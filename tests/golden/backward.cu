@@ -702,7 +702,7 @@ struct host_Argument {
 }
 
 /// Refuses what is too large, null or misaligned, and a written argument that overlaps another one.
-template <int kCount>
+template <size_t kCount>
 cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
                                  host_Sentence* sentence) {
   constexpr int64_t kMostBytes = int64_t{1} << 60;
@@ -713,8 +713,8 @@ cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
       return sentence->refuse(a.name, " is", " misaligned", {{"bytes wanted", a.alignment}});
     }
   }
-  for (int i = 0; i < kCount; ++i) {
-    for (int j = i + 1; j < kCount; ++j) {
+  for (size_t i = 0; i < kCount; ++i) {
+    for (size_t j = i + 1; j < kCount; ++j) {
       const host_Argument& a = arguments[i];
       const host_Argument& b = arguments[j];
       if ((a.written || b.written) && host_overlap(a, b)) {
@@ -3184,16 +3184,16 @@ __device__ __forceinline__ void rms_norm_backward_2_body(const bf16_t* __restric
   constexpr int kStepsC = 1;
   constexpr int kThreadsC = 8;
   constexpr int kWidthC = 8;
-  constexpr int kStepsR = 16;
-  constexpr int kThreadsR = 4;
   constexpr int kLanesR = 4;
-  constexpr int kGroup = 32;
-  constexpr int kInstances = 4;
+  struct Shared {
+    SharedArray<float, 1024> total_2_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
-  const int r_lane = thread / 8 % kThreadsR;
+  const int r_lane = thread / 8;
   const int c_lane = thread % kThreadsC;
-  const int c_tile = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
-  const bool live = c_tile < ceil_div(C, BC);
+  const int r_at = r_lane;
+  const int c_tile = static_cast<int>(blockIdx.x);
 
   // backward.tile:24  for r in range(R by BR):
   Vector<float, kWidthC> total[kStepsC];
@@ -3219,36 +3219,25 @@ __device__ __forceinline__ void rms_norm_backward_2_body(const bf16_t* __restric
     const bf16_t* const dy_at = dy + int64_t{C} * BR * r_tile + int64_t{BC} * c_tile;
     const bf16_t* const x_at = x + int64_t{C} * BR * r_tile + int64_t{BC} * c_tile;
     const float* const rstd_at = rstd + int64_t{BR} * r_tile;
-    #pragma unroll 4
-    for (int r_step = 0; r_step < kStepsR; ++r_step) {
-      const int r_at = r_step * kThreadsR + r_lane;
-      #pragma unroll
-      for (int c_step = 0; c_step < kStepsC; ++c_step) {
-        const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-        if (r_at < r_end) {
-          Vector<bf16_t, kWidthC> dy_tile = {};
-          if (live && c_at < c_end) {
-            dy_tile = load_aligned<kWidthC>(dy_at + int64_t{C} * r_at + c_at);
-          }
-          Vector<bf16_t, kWidthC> x_tile = {};
-          if (live && c_at < c_end) {
-            x_tile = load_aligned<kWidthC>(x_at + int64_t{C} * r_at + c_at);
-          }
-          const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
-          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            sum_tile[c_step][c_sub] += dy_tile_wide[c_sub] * x_tile_wide[c_sub]
-                * (live && r_at < r_end ? load_element(rstd_at + r_at) : 0.0f);
-          }
-        }
-      }
-    }
     #pragma unroll
     for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        sum_tile[c_step][c_sub] = lane_reduce<OpSum<float>, kLanesR, 8>(sum_tile[c_step][c_sub]);
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+      if (r_at < r_end) {
+        Vector<bf16_t, kWidthC> dy_tile = {};
+        if (c_at < c_end) {
+          dy_tile = load_aligned<kWidthC>(dy_at + int64_t{C} * r_at + c_at);
+        }
+        Vector<bf16_t, kWidthC> x_tile = {};
+        if (c_at < c_end) {
+          x_tile = load_aligned<kWidthC>(x_at + int64_t{C} * r_at + c_at);
+        }
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          sum_tile[c_step][c_sub] += dy_tile_wide[c_sub] * x_tile_wide[c_sub]
+              * (r_at < r_end ? load_element(rstd_at + r_at) : 0.0f);
+        }
       }
     }
 
@@ -3262,6 +3251,42 @@ __device__ __forceinline__ void rms_norm_backward_2_body(const bf16_t* __restric
       }
     }
   }
+
+  // backward.tile:25  total += sum(dy[r, c].to(f32) * x[r, c].to(f32) * rstd[r][:, None], axis=0)
+  Vector<float, kWidthC> total_2[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      total_2[c_step][c_sub] = total[c_step][c_sub];
+    }
+  }
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      total_2[c_step][c_sub] = lane_reduce<OpSum<float>, kLanesR, 8>(total_2[c_step][c_sub]);
+    }
+  }
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      if (thread % 32 < 8) {
+        shared.total_2_partial[c_sub * 128 + thread % 32 + (thread / 32) * 8]
+            = total_2[c_step][c_sub];
+      }
+    }
+  }
+  __syncthreads();  // total_2_partial is written before it is read
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      total_2[c_step][c_sub] = combine_partials<OpSum<float>, 16,
+          8>(shared.total_2_partial + c_sub * 128 + thread % 8);
+    }
+  }
   const int c_end_2 = C - BC * c_tile;
 
   // backward.tile:26  dweight[c] = total
@@ -3269,11 +3294,11 @@ __device__ __forceinline__ void rms_norm_backward_2_body(const bf16_t* __restric
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (live && c_at < c_end_2 && r_lane == 0) {
+    if (c_at < c_end_2 && r_lane == 0) {
       Vector<float, kWidthC> dweight_out;
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        dweight_out[c_sub] = total[c_step][c_sub];
+        dweight_out[c_sub] = total_2[c_step][c_sub];
       }
       store_aligned(dweight_at + c_at, dweight_out);
     }
@@ -3288,10 +3313,10 @@ __device__ __forceinline__ void rms_norm_backward_2_body_2(const bf16_t* __restr
   constexpr int kStepsC = 1;
   constexpr int kThreadsC = 64;
   constexpr int kWidthC = 1;
-  constexpr int kStepsR = 16;
-  constexpr int kThreadsR = 4;
+  constexpr int kStepsR = 4;
+  constexpr int kThreadsR = 16;
   struct Shared {
-    SharedArray<float, 256> sum_tile_partial;
+    SharedArray<float, 1024> total_2_partial;
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -3323,7 +3348,7 @@ __device__ __forceinline__ void rms_norm_backward_2_body_2(const bf16_t* __restr
     const bf16_t* const dy_at = dy + int64_t{C} * BR * r_tile + int64_t{BC} * c_tile;
     const bf16_t* const x_at = x + int64_t{C} * BR * r_tile + int64_t{BC} * c_tile;
     const float* const rstd_at = rstd + int64_t{BR} * r_tile;
-    #pragma unroll 4
+    #pragma unroll
     for (int r_step = 0; r_step < kStepsR; ++r_step) {
       const int r_at = r_step * kThreadsR + r_lane;
       #pragma unroll
@@ -3347,23 +3372,6 @@ __device__ __forceinline__ void rms_norm_backward_2_body_2(const bf16_t* __restr
         }
       }
     }
-    __syncthreads();  // sum_tile_partial is read before it is written again
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        shared.sum_tile_partial[thread] = sum_tile[c_step][c_sub];
-      }
-    }
-    __syncthreads();  // sum_tile_partial is written before it is read
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        sum_tile[c_step][c_sub] = combine_partials<OpSum<float>, kThreadsR,
-            64>(shared.sum_tile_partial + thread % 64);
-      }
-    }
 
     // backward.tile:24  for r in range(R by BR):
     #pragma unroll
@@ -3373,6 +3381,32 @@ __device__ __forceinline__ void rms_norm_backward_2_body_2(const bf16_t* __restr
         const float total_2 = total[c_step][c_sub] + sum_tile[c_step][c_sub];
         total[c_step][c_sub] = total_2;
       }
+    }
+  }
+
+  // backward.tile:25  total += sum(dy[r, c].to(f32) * x[r, c].to(f32) * rstd[r][:, None], axis=0)
+  Vector<float, kWidthC> total_2[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      total_2[c_step][c_sub] = total[c_step][c_sub];
+    }
+  }
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      shared.total_2_partial[thread] = total_2[c_step][c_sub];
+    }
+  }
+  __syncthreads();  // total_2_partial is written before it is read
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      total_2[c_step][c_sub] = combine_partials<OpSum<float>, kThreadsR,
+          64>(shared.total_2_partial + thread % 64);
     }
   }
   const int c_end_2 = C - BC * c_tile;
@@ -3386,7 +3420,7 @@ __device__ __forceinline__ void rms_norm_backward_2_body_2(const bf16_t* __restr
       Vector<float, kWidthC> dweight_out;
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        dweight_out[c_sub] = total[c_step][c_sub];
+        dweight_out[c_sub] = total_2[c_step][c_sub];
       }
       store_single(dweight_at + c_at, dweight_out);
     }
@@ -3546,13 +3580,13 @@ rms_norm_backward_1_kernel_walk_any(const bf16_t* __restrict__ x, const bf16_t* 
   rms_norm_backward_1_body_10(x, weight, rstd, dy, dx, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 7))
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
 rms_norm_backward_2_kernel(const bf16_t* __restrict__ x, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, float* __restrict__ dweight, int R, int C) {
   rms_norm_backward_2_body(x, rstd, dy, dweight, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
+extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 rms_norm_backward_2_kernel_any(const bf16_t* __restrict__ x, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, float* __restrict__ dweight, int R, int C) {
   rms_norm_backward_2_body_2(x, rstd, dy, dweight, R, C);
@@ -3726,12 +3760,11 @@ extern "C" cudaError_t rms_norm_backward(const void* x, const void* weight, cons
     if (host_is_aligned(dy, 16) && C % 8 == 0 && host_is_aligned(x, 16)
         && host_is_aligned(dweight, 16)) {
       // BC = 64, BR = 64
-      status = host_launch(rms_norm_backward_2_kernel,
-          {host_ceil_div(host_ceil_div(C, 64), 4), 128}, stream, static_cast<const bf16_t*>(x),
-          rstd, static_cast<const bf16_t*>(dy), dweight, R, C);
+      status = host_launch(rms_norm_backward_2_kernel, {host_ceil_div(C, 64), 512}, stream,
+          static_cast<const bf16_t*>(x), rstd, static_cast<const bf16_t*>(dy), dweight, R, C);
     } else {
       // BC = 64, BR = 64: any addresses
-      status = host_launch(rms_norm_backward_2_kernel_any, {host_ceil_div(C, 64), 256}, stream,
+      status = host_launch(rms_norm_backward_2_kernel_any, {host_ceil_div(C, 64), 1024}, stream,
           static_cast<const bf16_t*>(x), rstd, static_cast<const bf16_t*>(dy), dweight, R, C);
     }
   }
@@ -4918,16 +4951,17 @@ __device__ __forceinline__ void layer_norm_backward_2_body(const bf16_t* __restr
   constexpr int kStepsC = 1;
   constexpr int kThreadsC = 8;
   constexpr int kWidthC = 8;
-  constexpr int kStepsR = 16;
-  constexpr int kThreadsR = 4;
   constexpr int kLanesR = 4;
-  constexpr int kGroup = 32;
-  constexpr int kInstances = 4;
+  struct Shared {
+    SharedArray<float, 1024> scale_2_partial;
+    SharedArray<float, 1024> shift_2_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
-  const int r_lane = thread / 8 % kThreadsR;
+  const int r_lane = thread / 8;
   const int c_lane = thread % kThreadsC;
-  const int c_tile = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
-  const bool live = c_tile < ceil_div(C, BC);
+  const int r_at = r_lane;
+  const int c_tile = static_cast<int>(blockIdx.x);
 
   // backward.tile:46  for r in range(R by BR):
   Vector<float, kWidthC> scale[kStepsC];
@@ -4952,17 +4986,13 @@ __device__ __forceinline__ void layer_norm_backward_2_body(const bf16_t* __restr
 
     // backward.tile:47  g = dy[r, c].to(f32)
     const bf16_t* const dy_at = dy + int64_t{C} * BR * r_tile + int64_t{BC} * c_tile;
-    Vector<bf16_t, kWidthC> dy_tile[kStepsR][kStepsC];
+    Vector<bf16_t, kWidthC> dy_tile[kStepsC];
     #pragma unroll
-    for (int r_step = 0; r_step < kStepsR; ++r_step) {
-      const int r_at = r_step * kThreadsR + r_lane;
-      #pragma unroll
-      for (int c_step = 0; c_step < kStepsC; ++c_step) {
-        const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-        dy_tile[r_step][c_step] = {};
-        if (live && r_at < r_end && c_at < c_end) {
-          dy_tile[r_step][c_step] = load_aligned<kWidthC>(dy_at + int64_t{C} * r_at + c_at);
-        }
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+      dy_tile[c_step] = {};
+      if (r_at < r_end && c_at < c_end) {
+        dy_tile[c_step] = load_aligned<kWidthC>(dy_at + int64_t{C} * r_at + c_at);
       }
     }
 
@@ -4980,33 +5010,22 @@ __device__ __forceinline__ void layer_norm_backward_2_body(const bf16_t* __restr
     const float* const mean_at = mean + int64_t{BR} * r_tile;
     const float* const rstd_at = rstd + int64_t{BR} * r_tile;
     #pragma unroll
-    for (int r_step = 0; r_step < kStepsR; ++r_step) {
-      const int r_at = r_step * kThreadsR + r_lane;
-      #pragma unroll
-      for (int c_step = 0; c_step < kStepsC; ++c_step) {
-        const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-        if (r_at < r_end) {
-          Vector<bf16_t, kWidthC> x_tile = {};
-          if (live && c_at < c_end) {
-            x_tile = load_aligned<kWidthC>(x_at + int64_t{C} * r_at + c_at);
-          }
-          const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[r_step][c_step]);
-          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float g = dy_tile_wide[c_sub];
-            sum_tile[c_step][c_sub] += g * (x_tile_wide[c_sub]
-                - (live && r_at < r_end ? load_element(mean_at + r_at) : 0.0f))
-                * (live && r_at < r_end ? load_element(rstd_at + r_at) : 0.0f);
-          }
-        }
-      }
-    }
-    #pragma unroll
     for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        sum_tile[c_step][c_sub] = lane_reduce<OpSum<float>, kLanesR, 8>(sum_tile[c_step][c_sub]);
+      const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+      if (r_at < r_end) {
+        Vector<bf16_t, kWidthC> x_tile = {};
+        if (c_at < c_end) {
+          x_tile = load_aligned<kWidthC>(x_at + int64_t{C} * r_at + c_at);
+        }
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[c_step]);
+        const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub];
+          sum_tile[c_step][c_sub] += g * (x_tile_wide[c_sub]
+              - (r_at < r_end ? load_element(mean_at + r_at) : 0.0f))
+              * (r_at < r_end ? load_element(rstd_at + r_at) : 0.0f);
+        }
       }
     }
 
@@ -5020,25 +5039,14 @@ __device__ __forceinline__ void layer_norm_backward_2_body(const bf16_t* __restr
       }
     }
     #pragma unroll
-    for (int r_step = 0; r_step < kStepsR; ++r_step) {
-      const int r_at = r_step * kThreadsR + r_lane;
-      #pragma unroll
-      for (int c_step = 0; c_step < kStepsC; ++c_step) {
-        if (r_at < r_end) {
-          const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[r_step][c_step]);
-          #pragma unroll
-          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-            const float g = dy_tile_wide[c_sub];
-            sum_g[c_step][c_sub] += g;
-          }
-        }
-      }
-    }
-    #pragma unroll
     for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        sum_g[c_step][c_sub] = lane_reduce<OpSum<float>, kLanesR, 8>(sum_g[c_step][c_sub]);
+      if (r_at < r_end) {
+        const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[c_step]);
+        #pragma unroll
+        for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+          const float g = dy_tile_wide[c_sub];
+          sum_g[c_step][c_sub] += g;
+        }
       }
     }
 
@@ -5060,6 +5068,79 @@ __device__ __forceinline__ void layer_norm_backward_2_body(const bf16_t* __restr
       }
     }
   }
+
+  // backward.tile:48  scale += sum(g * (x[r, c].to(f32) - mean[r][:, None]) * rstd[r][:, None],
+  // axis=0)
+  Vector<float, kWidthC> scale_2[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      scale_2[c_step][c_sub] = scale[c_step][c_sub];
+    }
+  }
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      scale_2[c_step][c_sub] = lane_reduce<OpSum<float>, kLanesR, 8>(scale_2[c_step][c_sub]);
+    }
+  }
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      if (thread % 32 < 8) {
+        shared.scale_2_partial[c_sub * 128 + thread % 32 + (thread / 32) * 8]
+            = scale_2[c_step][c_sub];
+      }
+    }
+  }
+  __syncthreads();  // scale_2_partial is written before it is read
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      scale_2[c_step][c_sub] = combine_partials<OpSum<float>, 16,
+          8>(shared.scale_2_partial + c_sub * 128 + thread % 8);
+    }
+  }
+
+  // backward.tile:49  shift += sum(g, axis=0)
+  Vector<float, kWidthC> shift_2[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      shift_2[c_step][c_sub] = shift[c_step][c_sub];
+    }
+  }
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      shift_2[c_step][c_sub] = lane_reduce<OpSum<float>, kLanesR, 8>(shift_2[c_step][c_sub]);
+    }
+  }
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      if (thread % 32 < 8) {
+        shared.shift_2_partial[c_sub * 128 + thread % 32 + (thread / 32) * 8]
+            = shift_2[c_step][c_sub];
+      }
+    }
+  }
+  __syncthreads();  // shift_2_partial is written before it is read
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      shift_2[c_step][c_sub] = combine_partials<OpSum<float>, 16,
+          8>(shared.shift_2_partial + c_sub * 128 + thread % 8);
+    }
+  }
   const int c_end_2 = C - BC * c_tile;
 
   // backward.tile:50  dweight[c] = scale
@@ -5072,13 +5153,13 @@ __device__ __forceinline__ void layer_norm_backward_2_body(const bf16_t* __restr
   #pragma unroll
   for (int c_step = 0; c_step < kStepsC; ++c_step) {
     const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
-    if (live && c_at < c_end_2 && r_lane == 0) {
+    if (c_at < c_end_2 && r_lane == 0) {
       Vector<float, kWidthC> dweight_out;
       Vector<float, kWidthC> dbias_out;
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        dweight_out[c_sub] = scale[c_step][c_sub];
-        dbias_out[c_sub] = shift[c_step][c_sub];
+        dweight_out[c_sub] = scale_2[c_step][c_sub];
+        dbias_out[c_sub] = shift_2[c_step][c_sub];
       }
       store_aligned(dweight_at + c_at, dweight_out);
       store_aligned(dbias_at + c_at, dbias_out);
@@ -5094,11 +5175,11 @@ __device__ __forceinline__ void layer_norm_backward_2_body_2(const bf16_t* __res
   constexpr int kStepsC = 1;
   constexpr int kThreadsC = 64;
   constexpr int kWidthC = 1;
-  constexpr int kStepsR = 16;
-  constexpr int kThreadsR = 4;
+  constexpr int kStepsR = 4;
+  constexpr int kThreadsR = 16;
   struct Shared {
-    SharedArray<float, 256> sum_tile_partial;
-    SharedArray<float, 256> sum_g_partial;
+    SharedArray<float, 1024> scale_2_partial;
+    SharedArray<float, 1024> shift_2_partial;
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -5177,22 +5258,6 @@ __device__ __forceinline__ void layer_norm_backward_2_body_2(const bf16_t* __res
         }
       }
     }
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        shared.sum_tile_partial[thread] = sum_tile[c_step][c_sub];
-      }
-    }
-    __syncthreads();  // sum_tile_partial is written before it is read
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        sum_tile[c_step][c_sub] = combine_partials<OpSum<float>, kThreadsR,
-            64>(shared.sum_tile_partial + thread % 64);
-      }
-    }
 
     // backward.tile:49  shift += sum(g, axis=0)
     Vector<float, kWidthC> sum_g[kStepsC];
@@ -5218,22 +5283,6 @@ __device__ __forceinline__ void layer_norm_backward_2_body_2(const bf16_t* __res
         }
       }
     }
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        shared.sum_g_partial[thread] = sum_g[c_step][c_sub];
-      }
-    }
-    __syncthreads();  // sum_g_partial is written before it is read
-    #pragma unroll
-    for (int c_step = 0; c_step < kStepsC; ++c_step) {
-      #pragma unroll
-      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        sum_g[c_step][c_sub] = combine_partials<OpSum<float>, kThreadsR,
-            64>(shared.sum_g_partial + thread % 64);
-      }
-    }
 
     // backward.tile:46  for r in range(R by BR):
     #pragma unroll
@@ -5253,6 +5302,59 @@ __device__ __forceinline__ void layer_norm_backward_2_body_2(const bf16_t* __res
       }
     }
   }
+
+  // backward.tile:48  scale += sum(g * (x[r, c].to(f32) - mean[r][:, None]) * rstd[r][:, None],
+  // axis=0)
+  Vector<float, kWidthC> scale_2[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      scale_2[c_step][c_sub] = scale[c_step][c_sub];
+    }
+  }
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      shared.scale_2_partial[thread] = scale_2[c_step][c_sub];
+    }
+  }
+  __syncthreads();  // scale_2_partial is written before it is read
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      scale_2[c_step][c_sub] = combine_partials<OpSum<float>, kThreadsR,
+          64>(shared.scale_2_partial + thread % 64);
+    }
+  }
+
+  // backward.tile:49  shift += sum(g, axis=0)
+  Vector<float, kWidthC> shift_2[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      shift_2[c_step][c_sub] = shift[c_step][c_sub];
+    }
+  }
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      shared.shift_2_partial[thread] = shift_2[c_step][c_sub];
+    }
+  }
+  __syncthreads();  // shift_2_partial is written before it is read
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      shift_2[c_step][c_sub] = combine_partials<OpSum<float>, kThreadsR,
+          64>(shared.shift_2_partial + thread % 64);
+    }
+  }
   const int c_end_2 = C - BC * c_tile;
 
   // backward.tile:50  dweight[c] = scale
@@ -5270,8 +5372,8 @@ __device__ __forceinline__ void layer_norm_backward_2_body_2(const bf16_t* __res
       Vector<float, kWidthC> dbias_out;
       #pragma unroll
       for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
-        dweight_out[c_sub] = scale[c_step][c_sub];
-        dbias_out[c_sub] = shift[c_step][c_sub];
+        dweight_out[c_sub] = scale_2[c_step][c_sub];
+        dbias_out[c_sub] = shift_2[c_step][c_sub];
       }
       store_single(dweight_at + c_at, dweight_out);
       store_single(dbias_at + c_at, dbias_out);
@@ -5436,14 +5538,14 @@ layer_norm_backward_1_kernel_walk_any(const bf16_t* __restrict__ x,
   layer_norm_backward_1_body_9(x, weight, mean, rstd, dy, dx, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 3))
+extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
 layer_norm_backward_2_kernel(const bf16_t* __restrict__ x, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, float* __restrict__ dweight,
     float* __restrict__ dbias, int R, int C) {
   layer_norm_backward_2_body(x, mean, rstd, dy, dweight, dbias, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
+extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
 layer_norm_backward_2_kernel_any(const bf16_t* __restrict__ x, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, float* __restrict__ dweight,
     float* __restrict__ dbias, int R, int C) {
@@ -5607,12 +5709,12 @@ extern "C" cudaError_t layer_norm_backward(const void* x, const void* weight, co
     if (host_is_aligned(dy, 16) && C % 8 == 0 && host_is_aligned(x, 16)
         && host_is_aligned(dweight, 16) && host_is_aligned(dbias, 16)) {
       // BC = 64, BR = 64
-      status = host_launch(layer_norm_backward_2_kernel,
-          {host_ceil_div(host_ceil_div(C, 64), 4), 128}, stream, static_cast<const bf16_t*>(x),
-          mean, rstd, static_cast<const bf16_t*>(dy), dweight, dbias, R, C);
+      status = host_launch(layer_norm_backward_2_kernel, {host_ceil_div(C, 64), 512}, stream,
+          static_cast<const bf16_t*>(x), mean, rstd, static_cast<const bf16_t*>(dy), dweight, dbias,
+          R, C);
     } else {
       // BC = 64, BR = 64: any addresses
-      status = host_launch(layer_norm_backward_2_kernel_any, {host_ceil_div(C, 64), 256}, stream,
+      status = host_launch(layer_norm_backward_2_kernel_any, {host_ceil_div(C, 64), 1024}, stream,
           static_cast<const bf16_t*>(x), mean, rstd, static_cast<const bf16_t*>(dy), dweight, dbias,
           R, C);
     }

@@ -801,7 +801,7 @@ struct host_Argument {
 }
 
 /// Refuses what is too large, null or misaligned, and a written argument that overlaps another one.
-template <int kCount>
+template <size_t kCount>
 cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
                                  host_Sentence* sentence) {
   constexpr int64_t kMostBytes = int64_t{1} << 60;
@@ -812,8 +812,8 @@ cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
       return sentence->refuse(a.name, " is", " misaligned", {{"bytes wanted", a.alignment}});
     }
   }
-  for (int i = 0; i < kCount; ++i) {
-    for (int j = i + 1; j < kCount; ++j) {
+  for (size_t i = 0; i < kCount; ++i) {
+    for (size_t j = i + 1; j < kCount; ++j) {
       const host_Argument& a = arguments[i];
       const host_Argument& b = arguments[j];
       if ((a.written || b.written) && host_overlap(a, b)) {
@@ -2533,7 +2533,7 @@ __device__ __forceinline__ void online_cross_entropy_body(const bf16_t* __restri
   constexpr int kInstances = 2;
   struct Shared {
     SharedArray<float, 4> max_t_partial;
-    SharedArray<float, 4> sum_tile_partial;
+    SharedArray<float, 4> l_3_partial;
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -2570,6 +2570,7 @@ __device__ __forceinline__ void online_cross_entropy_body(const bf16_t* __restri
       }
     }
     max_t = lane_reduce<OpMax<float>, kLanesC>(max_t);
+    __syncthreads();  // max_t_partial is read before it is written again
     if (thread % 32 < 1) {
       shared.max_t_partial[thread / 32] = max_t;
     }
@@ -2599,24 +2600,25 @@ __device__ __forceinline__ void online_cross_entropy_body(const bf16_t* __restri
         }
       }
     }
-    sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
-    if (thread % 32 < 1) {
-      shared.sum_tile_partial[thread / 32] = sum_tile;
-    }
-    __syncthreads();  // sum_tile_partial is written before it is read
-    sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial
-        + (thread / 64) * 2);
     const float l_2 = mul + sum_tile;
     l = l_2;
     m = m_new;
   }
+  float l_3;
+  l_3 = l;
+  l_3 = lane_reduce<OpSum<float>, kLanesC>(l_3);
+  if (thread % 32 < 1) {
+    shared.l_3_partial[thread / 32] = l_3;
+  }
+  __syncthreads();  // l_3_partial is written before it is read
+  l_3 = combine_partials<OpSum<float>, kThreadsC / 32>(shared.l_3_partial + (thread / 64) * 2);
 
   // cross_entropy.tile:35  target = label[r] % C
   const int* const label_at = label + r;
   const int label_value = live ? load_element(label_at) : int{};
 
   // cross_entropy.tile:36  loss[r] = log(l) + m - x[r, target].to(f32)
-  const float log_ = log_fast(l);
+  const float log_ = log_fast(l_3);
   const float add = log_ + m;
   const bf16_t* const x_at_2 = x + int64_t{C} * r + floor_mod(label_value, C);
   const bf16_t x_value = live ? load_element(x_at_2) : bf16_t{};
@@ -2641,7 +2643,7 @@ __device__ __forceinline__ void online_cross_entropy_body(const bf16_t* __restri
     // 0.0)) * scale
     const bf16_t* const x_at_3 = x + int64_t{C} * r + int64_t{BC} * c_tile_2;
     bf16_t* const dx_at = dx + int64_t{C} * r + int64_t{BC} * c_tile_2;
-    const Divisor by_l = divisor(l);
+    const Divisor by_l_3 = divisor(l_3);
     #pragma unroll
     for (int c2_step = 0; c2_step < kStepsC2; ++c2_step) {
       const int c2_at = (c2_step * kThreadsC2 + c2_lane) * kWidthC2;
@@ -2652,7 +2654,7 @@ __device__ __forceinline__ void online_cross_entropy_body(const bf16_t* __restri
         #pragma unroll
         for (int c2_sub = 0; c2_sub < kWidthC2; ++c2_sub) {
           const int c2_el = c2_at + c2_sub;
-          dx_out[c2_sub] = (div_by(exp_fast(x_tile_2_wide[c2_sub] - m), by_l)
+          dx_out[c2_sub] = (div_by(exp_fast(x_tile_2_wide[c2_sub] - m), by_l_3)
               - (BC * c_tile_2 + c2_el == size ? 1.0f : 0.0f)) * scale;
         }
         store_aligned(dx_at + c2_at, convert_vector<bf16_t>(dx_out));
@@ -2674,7 +2676,7 @@ __device__ __forceinline__ void online_cross_entropy_body_2(const bf16_t* __rest
   constexpr int kWidthC2 = 1;
   struct Shared {
     SharedArray<float, kThreadsC / 32> max_t_partial;
-    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+    SharedArray<float, kThreadsC / 32> l_3_partial;
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -2714,6 +2716,7 @@ __device__ __forceinline__ void online_cross_entropy_body_2(const bf16_t* __rest
       }
     }
     max_t = lane_reduce<OpMax<float>, kLanesC>(max_t);
+    __syncthreads();  // max_t_partial is read before it is written again
     if (thread % 32 < 1) {
       shared.max_t_partial[thread / 32] = max_t;
     }
@@ -2742,23 +2745,25 @@ __device__ __forceinline__ void online_cross_entropy_body_2(const bf16_t* __rest
         }
       }
     }
-    sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
-    if (thread % 32 < 1) {
-      shared.sum_tile_partial[thread / 32] = sum_tile;
-    }
-    __syncthreads();  // sum_tile_partial is written before it is read
-    sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
     const float l_2 = mul + sum_tile;
     l = l_2;
     m = m_new;
   }
+  float l_3;
+  l_3 = l;
+  l_3 = lane_reduce<OpSum<float>, kLanesC>(l_3);
+  if (thread % 32 < 1) {
+    shared.l_3_partial[thread / 32] = l_3;
+  }
+  __syncthreads();  // l_3_partial is written before it is read
+  l_3 = combine_partials<OpSum<float>, kThreadsC / 32>(shared.l_3_partial);
 
   // cross_entropy.tile:35  target = label[r] % C
   const int* const label_at = label + r;
   const int label_value = load_element(label_at);
 
   // cross_entropy.tile:36  loss[r] = log(l) + m - x[r, target].to(f32)
-  const float log_ = log_fast(l);
+  const float log_ = log_fast(l_3);
   const float add = log_ + m;
   const bf16_t* const x_at_2 = x + int64_t{C} * r + floor_mod(label_value, C);
   const bf16_t x_value = load_element(x_at_2);
@@ -2783,7 +2788,7 @@ __device__ __forceinline__ void online_cross_entropy_body_2(const bf16_t* __rest
     // 0.0)) * scale
     const bf16_t* const x_at_3 = x + int64_t{C} * r + int64_t{BC} * c_tile_2;
     bf16_t* const dx_at = dx + int64_t{C} * r + int64_t{BC} * c_tile_2;
-    const Divisor by_l = divisor(l);
+    const Divisor by_l_3 = divisor(l_3);
     #pragma unroll 4
     for (int c2_step = 0; c2_step < kStepsC2; ++c2_step) {
       const int c2_at = (c2_step * kThreadsC2 + c2_lane) * kWidthC2;
@@ -2793,7 +2798,7 @@ __device__ __forceinline__ void online_cross_entropy_body_2(const bf16_t* __rest
         #pragma unroll
         for (int c2_sub = 0; c2_sub < kWidthC2; ++c2_sub) {
           const int c2_el = c2_at + c2_sub;
-          dx_out[c2_sub] = (div_by(exp_fast(convert<float>(x_tile_2[c2_sub]) - m), by_l)
+          dx_out[c2_sub] = (div_by(exp_fast(convert<float>(x_tile_2[c2_sub]) - m), by_l_3)
               - (BC * c_tile_2 + c2_el == size ? 1.0f : 0.0f)) * scale;
         }
         store_single(dx_at + c2_at, convert_vector<bf16_t>(dx_out));

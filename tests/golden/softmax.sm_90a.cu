@@ -921,7 +921,7 @@ struct host_Argument {
 }
 
 /// Refuses what is too large, null or misaligned, and a written argument that overlaps another one.
-template <int kCount>
+template <size_t kCount>
 cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
                                  host_Sentence* sentence) {
   constexpr int64_t kMostBytes = int64_t{1} << 60;
@@ -932,8 +932,8 @@ cudaError_t host_check_arguments(const host_Argument (&arguments)[kCount],
       return sentence->refuse(a.name, " is", " misaligned", {{"bytes wanted", a.alignment}});
     }
   }
-  for (int i = 0; i < kCount; ++i) {
-    for (int j = i + 1; j < kCount; ++j) {
+  for (size_t i = 0; i < kCount; ++i) {
+    for (size_t j = i + 1; j < kCount; ++j) {
       const host_Argument& a = arguments[i];
       const host_Argument& b = arguments[j];
       if ((a.written || b.written) && host_overlap(a, b)) {
@@ -3689,7 +3689,7 @@ __device__ __forceinline__ void online_softmax_body(const bf16_t* __restrict__ x
   constexpr int kWidthC2 = 8;
   struct Shared {
     SharedArray<float, kThreadsC / 32> max_t_partial;
-    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+    SharedArray<float, kThreadsC / 32> l_3_partial;
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -3725,6 +3725,7 @@ __device__ __forceinline__ void online_softmax_body(const bf16_t* __restrict__ x
       }
     }
     max_t = lane_reduce<OpMax<float>, kLanesC>(max_t);
+    __syncthreads();  // max_t_partial is read before it is written again
     if (thread % 32 < 1) {
       shared.max_t_partial[thread / 32] = max_t;
     }
@@ -3753,16 +3754,18 @@ __device__ __forceinline__ void online_softmax_body(const bf16_t* __restrict__ x
         }
       }
     }
-    sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
-    if (thread % 32 < 1) {
-      shared.sum_tile_partial[thread / 32] = sum_tile;
-    }
-    __syncthreads();  // sum_tile_partial is written before it is read
-    sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
     const float l_2 = mul + sum_tile;
     l = l_2;
     m = m_new;
   }
+  float l_3;
+  l_3 = l;
+  l_3 = lane_reduce<OpSum<float>, kLanesC>(l_3);
+  if (thread % 32 < 1) {
+    shared.l_3_partial[thread / 32] = l_3;
+  }
+  __syncthreads();  // l_3_partial is written before it is read
+  l_3 = combine_partials<OpSum<float>, kThreadsC / 32>(shared.l_3_partial);
 
   // softmax.tile:23  for c in range(C by BC):
   for (int c_tile_2 = 0; c_tile_2 < ceil_div(C, BC); ++c_tile_2) {
@@ -3771,7 +3774,7 @@ __device__ __forceinline__ void online_softmax_body(const bf16_t* __restrict__ x
     // softmax.tile:24  y[r, c] = exp(x[r, c].to(f32) - m) / l
     const bf16_t* const x_at_2 = x + int64_t{C} * r + int64_t{BC} * c_tile_2;
     bf16_t* const y_at = y + int64_t{C} * r + int64_t{BC} * c_tile_2;
-    const Divisor by_l = divisor(l);
+    const Divisor by_l_3 = divisor(l_3);
     #pragma unroll
     for (int c2_step = 0; c2_step < kStepsC2; ++c2_step) {
       const int c2_at = (c2_step * kThreadsC2 + c2_lane) * kWidthC2;
@@ -3781,7 +3784,7 @@ __device__ __forceinline__ void online_softmax_body(const bf16_t* __restrict__ x
         const Vector<float, kWidthC2> x_tile_2_wide = widen_vector(x_tile_2);
         #pragma unroll
         for (int c2_sub = 0; c2_sub < kWidthC2; ++c2_sub) {
-          y_out[c2_sub] = div_by(exp_fast(x_tile_2_wide[c2_sub] - m), by_l);
+          y_out[c2_sub] = div_by(exp_fast(x_tile_2_wide[c2_sub] - m), by_l_3);
         }
         store_aligned(y_at + c2_at, convert_vector<bf16_t>(y_out));
       }
@@ -3801,7 +3804,7 @@ __device__ __forceinline__ void online_softmax_body_2(const bf16_t* __restrict__
   constexpr int kWidthC2 = 1;
   struct Shared {
     SharedArray<float, kThreadsC / 32> max_t_partial;
-    SharedArray<float, kThreadsC / 32> sum_tile_partial;
+    SharedArray<float, kThreadsC / 32> l_3_partial;
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -3841,6 +3844,7 @@ __device__ __forceinline__ void online_softmax_body_2(const bf16_t* __restrict__
       }
     }
     max_t = lane_reduce<OpMax<float>, kLanesC>(max_t);
+    __syncthreads();  // max_t_partial is read before it is written again
     if (thread % 32 < 1) {
       shared.max_t_partial[thread / 32] = max_t;
     }
@@ -3869,16 +3873,18 @@ __device__ __forceinline__ void online_softmax_body_2(const bf16_t* __restrict__
         }
       }
     }
-    sum_tile = lane_reduce<OpSum<float>, kLanesC>(sum_tile);
-    if (thread % 32 < 1) {
-      shared.sum_tile_partial[thread / 32] = sum_tile;
-    }
-    __syncthreads();  // sum_tile_partial is written before it is read
-    sum_tile = combine_partials<OpSum<float>, kThreadsC / 32>(shared.sum_tile_partial);
     const float l_2 = mul + sum_tile;
     l = l_2;
     m = m_new;
   }
+  float l_3;
+  l_3 = l;
+  l_3 = lane_reduce<OpSum<float>, kLanesC>(l_3);
+  if (thread % 32 < 1) {
+    shared.l_3_partial[thread / 32] = l_3;
+  }
+  __syncthreads();  // l_3_partial is written before it is read
+  l_3 = combine_partials<OpSum<float>, kThreadsC / 32>(shared.l_3_partial);
 
   // softmax.tile:23  for c in range(C by BC):
   for (int c_tile_2 = 0; c_tile_2 < ceil_div(C, BC); ++c_tile_2) {
@@ -3887,7 +3893,7 @@ __device__ __forceinline__ void online_softmax_body_2(const bf16_t* __restrict__
     // softmax.tile:24  y[r, c] = exp(x[r, c].to(f32) - m) / l
     const bf16_t* const x_at_2 = x + int64_t{C} * r + int64_t{BC} * c_tile_2;
     bf16_t* const y_at = y + int64_t{C} * r + int64_t{BC} * c_tile_2;
-    const Divisor by_l = divisor(l);
+    const Divisor by_l_3 = divisor(l_3);
     #pragma unroll 4
     for (int c2_step = 0; c2_step < kStepsC2; ++c2_step) {
       const int c2_at = (c2_step * kThreadsC2 + c2_lane) * kWidthC2;
@@ -3896,7 +3902,7 @@ __device__ __forceinline__ void online_softmax_body_2(const bf16_t* __restrict__
         Vector<float, kWidthC2> y_out;
         #pragma unroll
         for (int c2_sub = 0; c2_sub < kWidthC2; ++c2_sub) {
-          y_out[c2_sub] = div_by(exp_fast(convert<float>(x_tile_2[c2_sub]) - m), by_l);
+          y_out[c2_sub] = div_by(exp_fast(convert<float>(x_tile_2[c2_sub]) - m), by_l_3);
         }
         store_single(y_at + c2_at, convert_vector<bf16_t>(y_out));
       }

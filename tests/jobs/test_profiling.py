@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tilec.compiler import compile_file
-from tilec.jobs.profile_child import bound_sizes
+from tilec.jobs.example_sizes import bound_sizes
 from tilec.jobs.profiling import ProfileRequest, Usage, estimate, profile_file, usage
 from tilec.runtime.arguments import CallSizes
 from tilec.source.diagnostics import TileError

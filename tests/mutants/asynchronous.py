@@ -74,6 +74,12 @@ def changes(node: Any, line: int, dropped: Any) -> Iterator[tuple[str, str, Any]
             yield "wait for one less", f"{place}: {node.pending} pending", one_more
         case a.Turn():
             yield "turn dropped", f"{place}: {node.what}", dropped
+        case a.Stagger():
+            what = f"{place}: {node.what} {node.name}"
+            if node.what == "begin":
+                yield "ends one trip further apart", what, replace(node, lag=node.lag + 1)
+            else:
+                yield "end's turn dropped", what, dropped
         case a.ClearEdges():
             what = f"{place}: {node.tile.buffer} {print_expr(node.end)}"
             yield "edges not cleared", what, dropped

@@ -99,6 +99,11 @@ RULES: tuple[tuple[str, str, str], ...] = (
         "tidy, not needed: nobody takes the turn that is left behind the last instance",
     ),
     (
+        r"end's turn dropped",
+        r": wait \w+_turn$",
+        "a warpgroup that does not wait ends beside the one before it with the same sums: what is lost is time",
+    ),
+    (
         r"bound \+ 1",
         r"(attention|packed)_kernel: line \d+: j_end$",
         "the column behind the last key is behind every query, so that the program's mask leaves it out",

@@ -27,7 +27,7 @@ BY_NAME = {(subject.kernel, subject.arch): subject for subject in SUBJECTS}
         ("gemm_nt", ARCH, 5),
         ("attention", ARCH, 9),
         ("gemm_nn", "sm_90a", 3),
-        ("attention", "sm_90a", 12),
+        ("attention", "sm_90a", 18),
     ],
 )
 def test_each_mutant_is_noticed_or_explained(kernel: str, arch: str, every: int) -> None:

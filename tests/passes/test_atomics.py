@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.emulator.test_samples import outcomes
 from tests.explain.compiled import kernels
 from tilec.compiler import compile_file
 from tilec.explain.walk import all_ops
 from tilec.explain.work import scopes
 from tilec.ir import kernel_ir as k
-from tilec.ir.atomic_ops import AtomicElement, AtomicVector
+from tilec.ir.atomic_ops import AtomicElement, AtomicShared, AtomicVector
 from tilec.ir.kernel_printer import print_kernel
 
 ROWS = """kernel k(x: {t}[R, C], at: i32[R], inout out: {t}[S, C]):
@@ -178,3 +179,44 @@ def test_what_is_said_of_them(tmp_path: Path) -> None:
     )
     assert (vectors.piece, elements.piece) == (16, 4) and vectors.store and elements.store
     assert vectors.total == 16 * 64 * 4 * kernel.lowered["sm_90"][0].batch
+
+
+COUNTED = """kernel k[BN = 1024](x: i8[N], inout count: {t}[100]):
+    for i in parallel(N by BN):
+        atomic_{op}(count[x[i].to(i32)], {value})
+"""
+
+
+@pytest.mark.parametrize(
+    ("t", "op", "value"),
+    [("i32", "add", "1"), ("f32", "max", "x[i].to(f32)"), ("i64", "add", "x[i].to(i64)")],
+)
+def test_many_values_for_few_elements_go_to_shared_memory_first(
+    t: str, op: str, value: str, tmp_path: Path
+) -> None:
+    text = COUNTED.format(t=t, op=op, value=value)
+    for kernel in variants(tmp_path, text, "sm_80"):
+        inner = [x for x in all_ops(kernel.body) if isinstance(x, AtomicShared)]
+        assert {x.op for x in inner} == {op}
+        # and one of each element to the tensor, of a CTA with several instances; indices outside of it stay guarded
+        assert len(atomics(kernel)) == 1 and kernel.threads == 512
+        assert all(len(x.guards) >= 2 for x in inner)
+    path = tmp_path / "k.tile"
+    found = outcomes(tmp_path, file=str(path), arch="sm_80", settings=("N=5003",))
+    assert [o["status"] for o in found] == ["ok"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # more than shared memory is given for
+        COUNTED.format(t="i32", op="add", value="1").replace("[100]", "[8192]"),
+        # a size that is not known
+        COUNTED.format(t="i32", op="add", value="1").replace("[100]", "[BINS]"),
+        # less than a word
+        COUNTED.format(t="f16", op="add", value="x[i].to(f16)"),
+    ],
+)
+def test_others_go_to_the_tensor_at_once(text: str, tmp_path: Path) -> None:
+    for kernel in variants(tmp_path, text, "sm_80"):
+        assert not any(isinstance(x, AtomicShared) for x in all_ops(kernel.body))

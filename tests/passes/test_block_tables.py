@@ -13,7 +13,8 @@ from tests.passes.scheduled import Source
 from tilec.compiler import compile_file
 from tilec.ir import tile_ir as t
 from tilec.ir.verifier import verify
-from tilec.passes import block_tables
+from tilec.passes import all_trips, block_tables, mask_words
+from tilec.passes.uses import all_ops
 from tilec.reference.inputs import make_inputs
 from tilec.reference.interpreter import Interpreter
 
@@ -133,6 +134,30 @@ def test_a_loop_with_a_branch_of_its_own_stays(tmp_path: Path) -> None:
     source = Source(text, tmp_path)
     assert block_tables.skipping(source.program, source.nest) == (None, "")
     assert any(isinstance(op, t.For) for op in source.nest.body.ops)
+
+
+@pytest.mark.parametrize(
+    ("mask", "columns", "packed"),
+    [("m[i, j]", 64, True), ("m[i, j]", 16, False), (f"m[i, j] & ({A} == {B})", 64, False)],
+)
+def test_a_mask_that_is_a_tile_in_memory_is_packed(
+    mask: str, columns: int, packed: bool, tmp_path: Path
+) -> None:
+    text = TEXT.replace("BM = 32, BN = 16", f"BM = 64, BN = {columns}")
+    source = Source(text.replace("RANGE", "N").replace("MASK", mask), tmp_path)
+    made, reason = block_tables.skipping(source.program, source.nest)
+    assert made is not None, reason
+    found = mask_words.in_words(made)
+    whole = all_trips.all_trips(found)
+    assert (found is not made) == packed
+    assert whole is not None
+    for form in (found, whole) if packed else ():
+        loads = [
+            op for op in all_ops(form.nest.body) if isinstance(op, t.Load) and op.out.type.rank
+        ]
+        assert [op.access.tensor for op in loads] == ["q", "m_words_64", "k", "v"]
+        assert form.program.tensor("m_words_64").words == 64
+    assert not any(isinstance(op, t.If) for op in all_ops(whole.nest.body))
 
 
 @pytest.mark.parametrize(("rows", "least"), [("S", 4096), ("G", None)])

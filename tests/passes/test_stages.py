@@ -9,6 +9,7 @@ import pytest
 from tests.emulator.test_samples import outcomes
 from tilec.compiler import compile_file
 from tilec.explain.registers import registers
+from tilec.plan.candidate import Candidate
 from tilec.source.diagnostics import TileError
 from tilec.targets.table import TARGETS
 
@@ -85,7 +86,9 @@ def test_where_not_one_stage_fits(tmp_path: Path) -> None:
         message.code == "E0603"
         and "131072 bytes of shared memory with one stage" in message.message
     )
-    assert message.helps == ("use smaller tiles",)
+    assert message.helps == ("use smaller tiles than `BM = 128`, `BN = 128`, `BK = 256`",)
+    given = Candidate({"BM": 128, "D": 64}, frozenset({"BM"}), origin={"BM": "option"})
+    assert given.smaller_tiles == "use smaller tiles than `BM = 128`, or leave `-D BM` out"
 
 
 @pytest.mark.parametrize("asked", [1, 2, 3])

@@ -17,12 +17,14 @@ from tilec.ir import tile_ir as ir
 from tilec.ir.dtypes import BF16, BOOL, DTYPES, F16, F32, I32, DType
 from tilec.ir.symbolic import Sym
 from tilec.reference.blas import one_thread
-from tilec.reference.bounds import compare
+from tilec.reference.bounds import Comparison, compare
 from tilec.reference.interpreter import Expected, Interpreter, walk
 from tilec.reference.numbers import to_double
 from tilec.reference.precision import at_any_scale, narrow_values
 from tilec.reference.running_error import COARSE, BoundedArithmetic
 from tilec.reference.tiles import Tile
+from tilec.runtime import verify
+from tilec.runtime.verify import Tolerance
 
 Array = np.ndarray[Any, Any]
 FAST, STRICT = BoundedArithmetic(), BoundedArithmetic(strict=True)
@@ -48,6 +50,7 @@ def test_equal_nan_and_infinity_agree() -> None:
     special = np.array([np.nan, np.inf, -np.inf, 0.0], np.float32)
     found = compare(special, special.astype(np.float64), 0.0, F32)
     assert found.agrees and found.elements == 4 and found.max_error == 0
+    assert compare(special, special.astype(np.float64), 0.0, F32, rtol=1e-3).agrees
 
 
 def test_no_element_may_differ() -> None:
@@ -74,6 +77,30 @@ def test_an_infinite_bound_compares_nothing() -> None:
         np.array([5.0, 1.0], np.float32), np.array([0.0, 1.0]), np.array([np.inf, 0]), F32
     )
     assert found.agrees and found.unknown == 1
+
+
+def test_blocks_and_shares_compare_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is compared at a time, by whichever thread: counts, the worst element and its place."""
+    rng = np.random.default_rng(3)
+    expected = rng.standard_normal((41, 7))
+    actual = (expected + rng.standard_normal((41, 7)) * 1e-3).astype(np.float32)
+    bounds = np.where(rng.random((41, 7)) < 0.4, np.inf, 1e-3)
+    expected[30, 2], bounds[30, 2] = np.nan, 1e-3
+
+    def compared() -> tuple[Comparison, Comparison]:
+        flat = bounds.reshape(-1)
+        one = verify._compare(actual, expected, lambda part: flat[part], F32, Tolerance())
+        return compare(actual, expected, bounds, F32), one
+
+    whole = compared()
+    assert (
+        str(whole[0]) == str(whole[1]) and whole[0].mismatches > 1 and whole[0].nan_mismatches == 1
+    )
+    assert whole[0].worst_index == (30, 2) and whole[0].unknown == np.isinf(bounds).sum()
+    monkeypatch.setattr("tilec.reference.bounds._BLOCK", 5)
+    monkeypatch.setattr(verify, "BLOCK", 9)
+    monkeypatch.setattr(verify, "SHARE", 20)
+    assert list(map(str, compared())) == list(map(str, whole))
 
 
 def test_tolerances_replace_the_bound() -> None:
@@ -212,6 +239,26 @@ def test_overflow_is_an_infinity_or_unknown() -> None:
     assert np.isinf(big.data[0]) and big.error is None
     edge = FAST.elementwise("add", [tile([3.4028e38], 1e35), tile([0.0])], F32)
     assert np.isinf(bound(edge)[0])
+
+
+def test_an_exponential_far_below_zero_is_zero() -> None:
+    for op in ("exp", "exp2"):
+        found = FAST.elementwise(op, [tile([-1e15, -1e15, 1.0], [6e7, 1e15, 2.0])], F32)
+        assert bound(found)[0] <= 2.0**-126
+        assert bound(found)[1] >= 1 and bound(found)[2] >= np.exp2(3.0) - np.exp2(1.0)
+
+
+def test_an_overflow_whose_sign_the_order_decides_is_unknown() -> None:
+    rows = np.array([[3e38, -3e38, -3e38, 0.0], [3e38, 3e38, 3e38, 0.0], [1.0, -3e38, 2.0, 0.0]])
+    every = [FAST.reduce("sum", tile(rows), (1,), F32), FAST.scan("sum", tile(rows), 1, F32)]
+    ones = tile(np.ones((4, 1)))
+    every.append(FAST.dot(tile(rows), ones, (BF16, BF16, F32), None, ""))
+    for result in every:
+        last = bound(result).reshape(3, -1)[:, -1]
+        value = np.asarray(result.data).reshape(3, -1)[:, -1]
+        assert np.isinf(last[0])
+        assert value[1] == np.inf and last[1] == 0
+        assert np.isfinite(last[2])
 
 
 def test_denormals_may_be_flushed_unless_strict() -> None:

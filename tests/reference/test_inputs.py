@@ -37,6 +37,8 @@ def test_large_inputs_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (first == again).all() and (first[:20] == whole[:20]).all()
     assert len({part.tobytes() for part in (first[:20], first[20:40], first[40:60])}) == 3
     assert abs(first[20:].astype(np.float32).mean()) < 1
+    monkeypatch.setattr("tilec.reference.inputs.BLOCK", 3)  # of one buffer, no matter how long
+    assert (make_inputs(gemm(), {"M": 9, "N": 8, "K": 7}, seed=4)["a"].ravel() == first).all()
 
 
 def test_indices_of_a_gather_mostly_exist() -> None:

@@ -18,7 +18,8 @@ from tests.runtime.test_kernel_run import SOURCE, runner
 from tilec.ir.dtypes import BF16, F16, F32, I32
 from tilec.runtime import against
 from tilec.runtime.comparing import comparison_table, curves, outcomes_csv, plot
-from tilec.runtime.report import Outcome, outcomes_json, outcomes_table
+from tilec.runtime.outcome import Outcome
+from tilec.runtime.report import outcomes_json, outcomes_table
 from tilec.runtime.verify import Tolerance
 from tilec.source.diagnostics import TileError
 

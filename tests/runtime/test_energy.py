@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tilec.runtime.energy import EnergyCounter, energy_table, open_counter
-from tilec.runtime.report import Energy, Outcome
+from tilec.runtime.outcome import Energy, Outcome
 from tilec.source.diagnostics import TileError
 
 

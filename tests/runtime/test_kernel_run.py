@@ -193,8 +193,16 @@ def _calls_of_the_interpreter(runner, monkeypatch) -> tuple[list[str], list[str]
 
 
 def test_the_next_call_is_prepared_while_nvcc_runs(runner, monkeypatch) -> None:
+    checked: list[str] = []
+    known = kernel_run.check_ahead
+
+    def ahead(case):
+        checked.append(str(case.sizes))
+        return known(case)
+
+    monkeypatch.setattr(kernel_run, "check_ahead", ahead)
     first, computed = _calls_of_the_interpreter(runner, monkeypatch)
-    assert first == computed == ["N=1000 scale=0.5", "N=2000 scale=0.5"]
+    assert first == computed == checked == ["N=1000 scale=0.5", "N=2000 scale=0.5"]
 
 
 def test_a_large_call_is_not_prepared_beside_another(runner, monkeypatch) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from tilec.compiled import CompiledKernel
 from tilec.compiler import compile_file
-from tilec.runtime.report import Outcome, outcomes_table
+from tilec.runtime.outcome import Outcome
+from tilec.runtime.report import outcomes_table
 from tilec.runtime.sizes import ragged_sizes
 from tilec.runtime.variant_sizes import chosen_variants, compiled_variants, covering, variant_sizes
 

@@ -1,4 +1,4 @@
-"""A cache for all tests of the tuner, so that the emulator's primitives are built once; kernels have names of their own."""
+"""A cache for all tests of the tuner, with the emulator's primitives that other tests have built; kernels have names of their own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.tuning.machine import Machine
+from tilec.emulator.build import host_toolchain
 from tilec.jobs import tuning
 from tilec.jobs.tuning_devices import Device
 from tilec.tuning import lanes, search
@@ -15,7 +16,9 @@ from tilec.tuning import lanes, search
 
 @pytest.fixture(scope="package")
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+    cache = tmp_path_factory.mktemp("cache")
+    (cache / "emulator").symlink_to(host_toolchain().folder.parent)
+    return cache
 
 
 @pytest.fixture

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from tests.tuning.conftest import program
+from tests.tuning.machine import Machine
 from tilec.ir.launch import LaunchPlan
+from tilec.jobs import tuning
 from tilec.jobs.tuning import TuneRequest, run_tune
 from tilec.jobs.tuning_devices import Device, choose_device
 from tilec.source.diagnostics import TileError, fail
@@ -66,7 +68,13 @@ def test_an_architecture_that_the_device_runs(monkeypatch: pytest.MonkeyPatch) -
     assert code_of(arch="sm_1") == "E0707"
 
 
-def test_results_name_the_architecture_that_was_compiled_for(folder: Path) -> None:
+def test_results_name_the_architecture_that_was_compiled_for(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # what measures is no process, and the device the one that is asked for
+    monkeypatch.setattr(
+        tuning, "_device", lambda r: choose_device(r.device, r.arch, r.devices, r.scheduler)
+    )
     Path("a.tile").write_text(program("named_arch"))
     for arch in ("sm_90", "sm_90a"):
         assert run_tune(TuneRequest("a.tile", device="cpu", arch=arch, trials=1)) == 0
@@ -74,6 +82,7 @@ def test_results_name_the_architecture_that_was_compiled_for(folder: Path) -> No
         "sm_90",
         "sm_90a",
     ]
+    assert len(machine.measured) >= 2
 
 
 class SlowLane:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tilec.analysis.chosen_sizes import dependent
 from tilec.analysis.context import Context, known_mapping
 from tilec.analysis.contracts import require
 from tilec.analysis.declarations import declare_kernel
@@ -216,6 +217,24 @@ def _nest(cx: Context, statement: ast.For, nests: list[Nest]) -> None:
         nests.append(nest)
         if not cx.sink.errors:
             _warn_of_overlaps(cx, nest)
+            _warn_of_chosen_sizes(cx, nest)
+
+
+def _warn_of_chosen_sizes(cx: Context, nest: Nest) -> None:
+    """W0203 for results that are others where the compiler chooses other tiles."""
+    origin = cx.candidate.origin
+    chosen = [n for n in cx.candidate.values if n in cx.candidate.tiles]
+    chosen = [n for n in chosen if origin.get(n) in ("auto", "tuned")]
+    for span, what, sizes in dependent(nest, chosen, cx.divides):
+        names = [n for n in chosen if n in sizes]
+        listed = " and ".join(f"`{n}`" for n in names)
+        many = len(names) > 1
+        cx.sink.warning(
+            "W0203",
+            f"{what} depends on the tile size{'s' * many} {listed}, which the compiler chooses",
+            span,
+            help=f"compare or index with the span itself (`k`, not `k.start`), or give {listed} a number",
+        )
 
 
 def _warn_of_overlaps(cx: Context, nest: Nest) -> None:

@@ -15,6 +15,7 @@ from tilec.analysis.entities import (
     TensorRef,
     TypeOf,
 )
+from tilec.analysis.foreign import dtype_meant
 from tilec.analysis.scopes import closest
 from tilec.ir.dtypes import DTYPES, F32, I32, I64, DType
 from tilec.ir.symbolic import Sym, Var
@@ -87,7 +88,7 @@ def dtype_of(cx: Context, name: ast.Name) -> DType | None:
             return None
     elif name.id in DTYPES:
         return DTYPES[name.id]
-    near = closest(name.id, DTYPES)
+    near = dtype_meant(name.id) or closest(name.id, DTYPES)
     cx.error(
         "E0205",
         f"`{name.id}` is not a dtype",

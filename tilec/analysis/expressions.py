@@ -176,6 +176,13 @@ def declared(cx: Context, item: ast.Fn | ast.Const | ast.Kernel, module: ast.Mod
             return result
 
 
+_OF_TILES = {
+    "and": "of tiles write `(a < b) & (b < c)`",
+    "or": "of tiles write `(a < b) | (b < c)`",
+}
+"""What stands for an operator of scalars."""
+
+
 def _connect(cx: Context, op: Literal["and", "or"], left: ast.Expr, right: ast.Expr) -> Entity:
     first = evaluate(cx, left)
     if isinstance(first, Poison):
@@ -185,14 +192,16 @@ def _connect(cx: Context, op: Literal["and", "or"], left: ast.Expr, right: ast.E
     if known is not None:
         return evaluate(cx, right) if known == (op == "and") else Known(op == "or")
     with cx.at(left.span):
-        a = condition_value(cx, first)
+        a = condition_value(cx, first, _OF_TILES[op])
     second = evaluate(cx, right)
     known = truth(cx, second)
     if known is not None and a is not None:
         return first if known == (op == "and") else Known(op == "or")
+    if a is None:
+        return POISON
     with cx.at(right.span):
-        b = condition_value(cx, second)
-    if a is None or b is None:
+        b = condition_value(cx, second, _OF_TILES[op])
+    if b is None:
         return POISON
     result = elementwise(cx, op, [a, b], a.type.dtype, op)
     return POISON if result is None else Tile(result)
@@ -386,7 +395,11 @@ def _index(cx: Context, expr: ast.Index) -> Entity:
             if number is None:
                 return POISON
             if not -len(elements) <= number < len(elements):
-                return cx.error("E0319", f"there is no position {number} in {describe(owner)}")
+                return cx.error(
+                    "E0319",
+                    f"there is no position {number} in {describe(owner)}",
+                    help=f"positions count from 0 to {len(elements) - 1}",
+                )
             return elements[number]
         case Tile() | SpanTile():
             return index_value(cx, owner, terms)

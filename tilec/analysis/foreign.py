@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from tilec.analysis.scopes import closest
+from tilec.ir.dtypes import DTYPES
 
 MODULES = frozenset({"np", "numpy", "jnp", "math", "torch", "F", "tl", "cp", "cupy", "scipy"})
 """Names that stand for modules of Python."""
@@ -13,7 +15,33 @@ _THREADS = (
     "there are no threads and no barriers; `for i in parallel(N by BN)` gives blocks of indices"
 )
 
+_ORDER = (
+    "there is no sort; `topk(x, k, axis = n)` gives the k greatest in order, and where they stood"
+)
+_COMPARED = "compare spans: `where(i[:, None] >= j[None, :], x, 0.0)`"
+_EACH = "loops count: `for n in range(N)`, with elements `x[n]` of a tensor"
+_COUNT = "count with `atomic_add(h.at[n], 1)`, `n` an index tile"
+
 INSTEAD = {
+    "argsort": _ORDER,
+    "sort": _ORDER,
+    "median": _ORDER,
+    "unique": _ORDER,
+    "bincount": _COUNT,
+    "histogram": _COUNT,
+    "enumerate": _EACH,
+    "zip": _EACH,
+    "tril": _COMPARED,
+    "triu": _COMPARED,
+    "average": "write `sum(x) / C`, with the axis' extent",
+    "norm": "write `sqrt(sum(x * x))`",
+    "outer": "write `a[:, None] * b[None, :]`",
+    "sign": "write `where(x > 0.0, 1.0, where(x < 0.0, -1.0, 0.0))`",
+    "silu": "write `x * sigmoid(x)`",
+    "logsumexp": "write `m + log(sum(exp(x - m)))`, with the maximum `m`",
+    "cdiv": "write `ceildiv(a, b)`",
+    "copy": "tiles are values: `t = x` stays what it is whatever `x` is bound to",
+    "clone": "tiles are values: `t = x` stays what it is whatever `x` is bound to",
     "arange": "a span is an index tile: `span(0, 64)`, or the variable of a loop",
     "array": "tiles are made by `zeros(f32, i)`, `full(f32, v, i)`, `span(0, 64)` and loads",
     "astype": "convert with `.to(f32)`",
@@ -36,7 +64,8 @@ INSTEAD = {
     "matmul": "write `a @ b`",
     "mean": "write `sum(x) / C`, with the axis' extent",
     "var": "write `sum((x - m) * (x - m)) / C`, with the mean `m`",
-    "std": "`import std.softmax` at the top of the file, before `std` or `softmax` is used",
+    "std": "the deviation is `sqrt(sum((x - m) * (x - m)) / C)`, with the mean `m`; the library is imported: `import std.softmax` at the top "
+    "of the file",
     "softmax": "write `e = exp(x - max(x))` and `e / sum(e)`; `import std.softmax` has the form for loops",
     "newaxis": "a new axis is `None`: `x[:, None]`",
     "expand_dims": "a new axis is `None`: `x[:, None]`",
@@ -68,6 +97,26 @@ INSTEAD = {
     "blockDim": _THREADS,
 }
 """Functions, attributes and constants of elsewhere."""
+
+
+_DTYPES = {
+    "int": "i32",
+    "long": "i64",
+    "float": "f32",
+    "double": "f64",
+    "half": "f16",
+    "byte": "u8",
+}
+_WITH_BITS = re.compile(r"(b?)(f)loat(\d+)|(u?)(i)nt(\d+)")
+
+
+def dtype_meant(name: str) -> str:
+    """The dtype that other languages call `name`, or nothing."""
+    if spelled := _WITH_BITS.fullmatch(name):
+        kind = "".join(filter(None, spelled.groups()))
+        kind = kind.replace("ui", "u")
+        return kind if kind in DTYPES else ""
+    return _DTYPES.get(name, "")
 
 
 def unknown_name(name: str, known: Iterable[str]) -> str:

@@ -102,7 +102,7 @@ def call_builtin(cx: Context, name: str, arguments: list[Entity], keywords: Keyw
             return cx.error(
                 "E0208",
                 f"`{name}` has no keyword `{keyword}`",
-                help=_instead_of_keyword(keyword, allowed),
+                help=_instead_of_keyword(name, keyword, allowed),
             )
     low, high = _COUNTS[name]
     if not low <= len(arguments) <= high:
@@ -115,12 +115,14 @@ def call_builtin(cx: Context, name: str, arguments: list[Entity], keywords: Keyw
     return _TABLE[name](cx, arguments, keywords)
 
 
-def _instead_of_keyword(keyword: str, allowed: tuple[str, ...]) -> str:
-    """The help for a keyword that a function has not."""
+def _instead_of_keyword(name: str, keyword: str, allowed: tuple[str, ...]) -> str:
+    """The help for a keyword that the function `name` has not."""
     if "axis" in allowed and keyword in ("dim", "axes"):
         return "the axis is named `axis = n`"
     if "axis" in allowed and keyword in ("keepdims", "keepdim"):
         return "keep the axis with an index: `sum(x, axis = 1)[:, None]`"
+    if keyword == "dtype" and name in ("zeros", "full"):
+        return "the dtype comes first: `zeros(f32, i, j)`, `full(f32, v, i)`"
     if keyword == "dtype":
         return "convert the argument: `sum(x.to(f32))`"
     known = ", ".join(f"`{k}`" for k in allowed)

@@ -219,7 +219,7 @@ def invert(cx: Context, operand: Entity, op: Literal["~", "not"]) -> Entity:
         if isinstance(operand.value, int):
             return Known(~operand.value)
     if op == "not":
-        value = condition_value(cx, operand)
+        value = condition_value(cx, operand, "of tiles write `~c`")
         if value is None:
             return POISON
         result = elementwise(cx, "not", [value], BOOL, op)
@@ -241,8 +241,8 @@ def _unary(cx: Context, op: Literal["neg", "not"], operand: Entity, what: str) -
     return POISON if result is None else Tile(result, weak)
 
 
-def condition_value(cx: Context, entity: Entity) -> Value | None:
-    """A scalar truth value; None after a message."""
+def condition_value(cx: Context, entity: Entity, of_tiles: str = "") -> Value | None:
+    """A scalar truth value; None after a message. `of_tiles`: the help where it is a tile, for an operator that has another form for them."""
     value = cx.materialise(entity, None, "condition")
     if value is None:
         return None
@@ -250,7 +250,8 @@ def condition_value(cx: Context, entity: Entity) -> Value | None:
         cx.error(
             "E0311",
             f"a condition must be a scalar, not {describe(entity)}",
-            help="choose element by element with `where(c, a, b)`, or reduce with `any(c)` or `all(c)`",
+            help=of_tiles
+            or "choose element by element with `where(c, a, b)`, or reduce with `any(c)` or `all(c)`",
         )
         return None
     if value.type.dtype != BOOL:

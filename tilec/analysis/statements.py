@@ -204,6 +204,12 @@ def _store(cx: Context, target: ast.Index, entity: Entity) -> None:
         cx.add(Store(span=cx.span, access=resolved.access, value=value))
 
 
+def _turned(shape: tuple[Axis, ...], axes: tuple[Axis, ...]) -> str:
+    """The help where a tile lies across the block that it is stored to, or nothing."""
+    across = [a.extent for a in reversed(shape)] == [a.extent for a in axes]
+    return "`.T` swaps its axes" if across else ""
+
+
 def stored_value(
     cx: Context, dtype: DType, axes: tuple[Axis, ...], entity: Entity, name: str
 ) -> Value | None:
@@ -241,7 +247,8 @@ def stored_value(
         cx.error(
             "E0309",
             f"{describe_type(value.type)} does not fit the block of `{name}`, which is {place}",
-            help="a store takes the block's shape, an axis of extent 1, or a scalar",
+            help=_turned(shape, axes)
+            or "a store takes the block's shape, an axis of extent 1, or a scalar",
         )
         return None
     value = cx.cast(value, dtype)

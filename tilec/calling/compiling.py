@@ -7,7 +7,6 @@ from typing import Any
 
 from tilec.calling.kernel import Device, Kernel, Launcher
 from tilec.calling.signature import define_text
-from tilec.source.diagnostics import fail
 from tilec.syntax import ast
 
 
@@ -28,6 +27,7 @@ def compile_kernel(
 
     Raises TileError with every error of the program.
     """
+    from tilec.analysing import no_kernel
     from tilec.jobs.requests import check_source, parse_archs
     from tilec.syntax.loading import load
 
@@ -39,9 +39,7 @@ def compile_kernel(
     kernels = [item for item in module.items if isinstance(item, ast.Kernel)]
     syntax = next((k for k in kernels if kernel is None or k.name == kernel), None)
     if syntax is None:
-        names = ", ".join(f"`{k.name}`" for k in kernels) or "none"
-        wanted = f"no kernel `{kernel}`" if kernel else "no kernel"
-        raise fail("E0706", f"`{path}` has {wanted}", note=f"its kernels: {names}")
+        raise no_kernel(path, kernel, [k.name for k in kernels])
     texts = {name: define_text(value) for name, value in defines.items()}
     found = Kernel(
         path,

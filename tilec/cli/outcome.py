@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from tilec.cli.group import COMMANDS
+from tilec.cli.group import COMMANDS, commands
 from tilec.jobs.messages import Form, form_of, render
 from tilec.source.diagnostics import Diagnostic, TileError, fail
 
@@ -28,8 +28,6 @@ BROKEN_PIPE = 128 + 13
 
 def run_commands(arguments: Sequence[str]) -> int:
     """Run the command that `arguments` name; returns the exit status, having printed every message."""
-    from tilec.cli.group import commands
-
     try:
         try:
             if instruction := os.environ.get("_TILEC_COMPLETE"):
@@ -90,16 +88,34 @@ def usage_error(error: click.ClickException) -> TileError:
     message = error.format_message().rstrip(".")
     message = message[:1].lower() + message[1:]
     context = error.ctx if isinstance(error, click.UsageError) else None
+    if isinstance(error, click.NoSuchOption) and (owners := _with_option(error.option_name)):
+        message = f"no such option `{error.option_name}`"
+        listed = " and ".join(f"`tilec {name}`" for name in owners)
+        return fail("E0701", message, help=f"that is one of {listed}")
     if isinstance(error, click.NoSuchOption) and error.possibilities:
         message = f"no such option `{error.option_name}`"
-        hint = " or ".join(f"`{p}`" for p in sorted(error.possibilities))
-        return fail("E0701", message, help=f"did you mean {hint}?")
+        names = sorted(error.possibilities)
+        meant = (difflib.get_close_matches(error.option_name, names, n=1) or names)[0]
+        return fail("E0701", message, help=f"did you mean `{meant}`?")
     if mistyped := re.fullmatch(r"no such command '(\S+)'", message):
         message = f"no such command `{mistyped[1]}`"
         if near := difflib.get_close_matches(mistyped[1], COMMANDS, n=1):
             return fail("E0701", message, help=f"did you mean `tilec {near[0]}`?")
+    message = re.sub(r"is not a valid float( range)?$", "is no number", message)
+    message = re.sub(r"is not a valid integer( range)?$", "is no whole number", message)
     path = context.command_path if context else "tilec"
     return fail("E0701", message.replace("'", "`"), help=f"`{path} --help` lists what there is")
+
+
+def _with_option(option: str) -> list[str]:
+    """The commands that have an option."""
+    found = []
+    for name in COMMANDS:
+        command = commands.get_command(click.Context(commands), name)
+        options = [p for p in command.params if isinstance(p, click.Option)] if command else []
+        if any(option in (*p.opts, *p.secondary_opts) for p in options):
+            found.append(name)
+    return found
 
 
 def _wanted_form(arguments: Sequence[str]) -> Form:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from tilec.emit.expressions import Renderer, reduction
 from tilec.emit.grid import drawn_loop, instance_loop, next_place, next_told, queue_loop
 from tilec.emit.types import DEVICE
 from tilec.ir import asynchronous as a
+from tilec.ir import covering_ops as c
 from tilec.ir import exchanges as e
 from tilec.ir import kernel_filters as f
 from tilec.ir import kernel_ir as k
@@ -371,10 +373,16 @@ class KernelWriter:
             (
                 isinstance(
                     part,
-                    k.LoadVector | w.LoadWindow | w.LoadShifted | k.Reload | k.WidenVector,
+                    c.PickVector
+                    | k.LoadVector
+                    | w.LoadWindow
+                    | w.LoadShifted
+                    | k.Reload
+                    | k.WidenVector,
                 )
                 and part.target.local
             )
+            or isinstance(part, c.LoadCovering)
             or (isinstance(part, k.Declare) and part.fragment.local)
             for part in op.body
         )
@@ -463,6 +471,20 @@ class KernelWriter:
         return self._each(
             target, lambda: f"{self.vector(target)} = {self.vector(source)};", vectors=True
         )
+
+    def move_up(
+        self, target: k.Fragment, ring: k.Fragment, last: k.Fragment, axis: k.LoopAxis
+    ) -> str:
+        """Tiles along an axis of a ring: the first goes to `target`, the others move up, `last` comes behind them."""
+        one = self.vector(replace(ring, axes=target.axes)).removeprefix(ring.name)
+        step, behind = axis.step, f"{self.steps(axis)} - 1"
+        text = f"""{self.vector(target)} = {ring.name}[0]{one};
+#pragma unroll
+for (int {step} = 0; {step} < {behind}; ++{step}) {{
+{ring.name}[{step}]{one} = {ring.name}[{step} + 1]{one};
+}}
+{ring.name}[{behind}]{one} = {self.vector(last)};"""
+        return self._each(target, lambda: text, vectors=True)
 
     def _each(self, fragment: k.Fragment, text: Any, vectors: bool = False) -> str:
         lines: list[str] = []

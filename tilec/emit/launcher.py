@@ -215,6 +215,7 @@ class LauncherContext:
             "condition": self.host.condition(launch.condition),
             "about": launch.about,
             "before": [self._launch(one) for one in launch.before],
+            "after": [self._launch(one) for one in launch.after],
             "setup": setup,
             "function": "host_launch_early" if launch.early else "host_launch",
             "grid": ", ".join([grid, str(launch.block), *shared]),

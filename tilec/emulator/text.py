@@ -35,7 +35,7 @@ NOTED = (
     *("wmma_load_block", "wmma_add", "send_chunk", "write_chunk", "copy_row"),
     *("pack_chunk", "pack_chunk_across", "send_chunk_across"),
     *("clear_outside", "load_turned", "load_rows", "load_row_bits", "load_row", "turn_tile"),
-    "interleave_row",
+    *("interleave_row", "load_row_words", "pack_tile"),
 )
 """Functions of the device's text, called as statements, above primitives: a call notes its line first."""
 

@@ -8,11 +8,12 @@ from typing import TypeAlias
 from tilec.explain.addresses import Addresses, Traffic
 from tilec.explain.walk import leaves
 from tilec.ir import asynchronous as a
+from tilec.ir import covering_ops as c
 from tilec.ir import exchanges as e
 from tilec.ir import kernel_filters as f
 from tilec.ir import kernel_ir as k
 from tilec.ir import window_ops as w
-from tilec.ir.atomic_ops import AtomicElement, AtomicVector
+from tilec.ir.atomic_ops import AtomicElement, AtomicShared, AtomicVector
 from tilec.ir.dtypes import I32
 from tilec.ir.kernel_operands import ProductStep
 from tilec.ir.kernel_walking import follows
@@ -273,6 +274,14 @@ class Counter:
                 aligned = isinstance(op, w.StoreWindow) or op.aligned
                 bits = op.rep.bits
                 self._access(op, _vector(op.source, bits, aligned), bits, place)
+            case c.LoadCovering():
+                element = op.rep.bits // 8
+                pieces = (op.width * element, element, op.width)
+                self._access(op, pieces, op.rep.bits * op.stride, place)
+            case c.StoreWoven():
+                element = op.rep.bits // 8
+                pieces = (op.width * element, element, op.width)
+                self._access(op, pieces, op.rep.bits * len(op.sources), place)
             case AtomicVector():
                 _, element, width = _vector(op.source, op.rep.bits, True)
                 self._access(op, (op.bytes, element, width), op.rep.bits, place)
@@ -285,6 +294,11 @@ class Counter:
                 for tensor, store in ((op.source, False), (op.target, True)):
                     traffic = Traffic(op, self.span, tensor, 64 * self.whole, store=store)
                     self._bytes(traffic, (op.offset, op.row_first, op.column_first), work)
+            case w.PackTile():
+                size = op.height * op.width
+                for tensor, moved, store in ((op.source, size, False), (op.target, size / 8, True)):
+                    traffic = Traffic(op, self.span, tensor, moved, store=store)
+                    self._bytes(traffic, (op.offset, op.row_first, op.column_first), work)
             case w.InterleaveRow():
                 for tensor, store in ((op.source, False), (op.target, True)):
                     traffic = Traffic(op, self.span, tensor, 16 * self.whole, store=store)
@@ -292,7 +306,7 @@ class Counter:
             case k.StoreElement() | AtomicElement():
                 self._expression(op.value, work, place)
                 self._single(op, self.addresses.widths.get(op.pointer, 32), place)
-            case k.StoreShared() | e.StoreCluster() | e.SendCluster():
+            case AtomicShared() | k.StoreShared() | e.StoreCluster() | e.SendCluster():
                 self._expression(op.value, work, place)
             case k.StoreTile():
                 if op.value is not None:
@@ -433,6 +447,8 @@ class Counter:
         op: k.CopyAsync
         | k.LoadVector
         | k.StoreVector
+        | c.LoadCovering
+        | c.StoreWoven
         | AtomicVector
         | w.LoadWindow
         | w.LoadShifted
@@ -442,7 +458,7 @@ class Counter:
         place: _Place,
     ) -> None:
         """A vector in each step of the axes around; `vector`: bytes at a time and of an element, and neighbours in a thread."""
-        store = isinstance(op, k.StoreVector | AtomicVector | w.StoreWindow)
+        store = isinstance(op, k.StoreVector | AtomicVector | w.StoreWindow | c.StoreWoven)
         total = self.addresses.elements(tuple(axis for axis, _ in place.axes)) * bits / 8
         for axis, held in place.axes:
             total *= 1 if axis.layout.streams else held / axis.layout.steps

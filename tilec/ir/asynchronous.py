@@ -155,13 +155,14 @@ class LeftLoad(Op):
 class TileLoad(Op):
     """The rows of each warp of a tile into registers of accumulators' shape, pairs of columns in each thread; all its lanes have read them
     behind it. `blocks` of 64 rows a warpgroup, from `row_first` on. `bits`: of truth values, a word for each row, with a bit for each of a
-    thread's columns."""
+    thread's columns; `words`: they lie as such words."""
 
     target: Fragment
     tile: TileAddress
     blocks: int
     row_first: str
     bits: bool = False
+    words: bool = False
 
 
 @dataclass(frozen=True)

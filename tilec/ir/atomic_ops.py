@@ -19,6 +19,17 @@ class AtomicElement(k.Op):
 
 
 @dataclass(frozen=True)
+class AtomicShared(k.Op):
+    """`if (guards) atomic_op(&shared.buffer[offset], value);`: those of several threads need no order."""
+
+    op: str
+    buffer: str
+    offset: k.Expr
+    value: k.Expr
+    guards: tuple[k.Expr, ...] = ()
+
+
+@dataclass(frozen=True)
 class AtomicVector(k.Op):
     """`atomic_op(&pointer[offset + n], …)` for each element n of the current vector of `source`, converted to `rep`, `bytes` of them in
     one instruction. The address is a multiple of the vector's size (16 bytes at most); `guards` and `count` as in StoreVector."""

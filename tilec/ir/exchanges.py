@@ -138,6 +138,15 @@ class LaunchDependents(k.Op):
 
 
 @dataclass(frozen=True)
+class EndWhere(k.Op):
+    """The kernel ends at once where the number at `flag`, which a launch in front of it has written, is not zero, or, with `zero`, where it
+    is."""
+
+    flag: str
+    zero: bool
+
+
+@dataclass(frozen=True)
 class ReadyBarriers(k.Op):
     """One thread of the CTA initialises the kernel's barriers; a cluster's barrier behind it makes them known."""
 

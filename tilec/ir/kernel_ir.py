@@ -286,7 +286,8 @@ class TileLoop(Op):
 
 @dataclass(frozen=True)
 class Loop(Op):
-    """`for (int name = first; name < trips; name += step)`, the same trips in every thread of the CTA. `rolled`: nvcc does not unroll it."""
+    """`for (int name = first; name < trips; name += step)`, the same trips in every thread of the CTA. `rolled`: nvcc does not unroll it;
+    `unrolled`: nvcc unrolls it by so many trips, 0 for as many as it likes."""
 
     name: str
     trips: Expr
@@ -294,6 +295,7 @@ class Loop(Op):
     first: Expr | None = None
     step: int = 1
     rolled: bool = False
+    unrolled: int = 0
 
     @property
     def reads(self) -> tuple[str, ...]:

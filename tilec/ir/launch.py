@@ -161,12 +161,14 @@ class Launch:
     early: bool = False
     before: tuple[Launch, ...] = ()
     """launches in front of this one, each where its own condition holds besides"""
+    after: tuple[Launch, ...] = ()
+    """the same behind it"""
     about: str = ""
 
     @property
     def every(self) -> tuple[Launch, ...]:
-        """This launch and those in front of it, in order."""
-        return (*self.before, self)
+        """This launch and those in front of it and behind it, in order."""
+        return (*self.before, self, *self.after)
 
 
 @dataclass(frozen=True)
@@ -232,7 +234,7 @@ class TargetPlan:
 
     @property
     def every_launch(self) -> tuple[Launch, ...]:
-        """The launches of all of these, those in front of others too."""
+        """The launches of all of these, those in front of others and behind them too."""
         return tuple(one for s in self.every_step for x in s.launches for one in x.every)
 
 

@@ -110,7 +110,8 @@ class Value:
 @dataclass(frozen=True)
 class Tensor:
     """A tensor parameter, output or workspace. Offsets are sum(index * stride) in elements, 64-bit. `strides` is None for dense
-    row-major. i4/u4 are two to a byte along the last dimension, low nibble first."""
+    row-major. i4/u4 are two to a byte along the last dimension, low nibble first. `words`: the columns of a block of truth values that lie
+    as bits of words (`passes.mask_words`), 0 where each has a byte."""
 
     name: str
     dtype: DType
@@ -118,6 +119,7 @@ class Tensor:
     role: Literal["input", "output", "inout", "temp"]
     strides: tuple[Sym, ...] | None = None
     span: Span = field(default=NOWHERE, repr=False, compare=False)
+    words: int = 0
 
     @property
     def row_major(self) -> tuple[Sym, ...]:

@@ -111,6 +111,30 @@ class InterleaveRow(k.Op):
 
 
 @dataclass(frozen=True)
+class PackTile(k.Op):
+    """`height` rows from `row_first` and `width` columns from `column_first` on of `rows` x `columns` truth values, rows `stride` apart from
+    `source + offset` on, as words to `target + to` (`passes.mask_words`), and whether one is true to `table + at`; where none is, 1 to
+    `flag`. `buffer`: shared memory of a truth value for each warp."""
+
+    source: str
+    target: str
+    table: str
+    flag: str
+    buffer: str
+    rep: DType
+    offset: k.Expr
+    to: k.Expr
+    at: k.Expr
+    stride: k.Expr
+    rows: k.Expr
+    columns: k.Expr
+    row_first: k.Expr
+    column_first: k.Expr
+    height: int
+    width: int
+
+
+@dataclass(frozen=True)
 class TurnTile(k.Op):
     """128 rows from `row_first` and 128 columns from `column_first` on of `rows` x `columns` elements of 8 bits, rows `stride` apart from
     `source + offset` on, transposed to `target + to`: `padded` elements a column, a multiple of 16, with zeros behind the last row.

@@ -357,7 +357,7 @@ def _sentence(
             return f"barrier: {note['hazard']}"
         case "masks":
             return f"masks of the loop {note['loop']}: {note['how']}{trips}"
-        case "reduction" | "sums" | "wait" | "turn" | "slice":
+        case "reduction" | "sums" | "wait" | "turn" | "slice" | "ahead" | "private":
             return f"{note['what']}: {note['how']}"
         case "stage":
             return f"stage: {note['how']}{trips}"

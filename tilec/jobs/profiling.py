@@ -167,7 +167,7 @@ def _traffic(
     tool: Ncu | str,
 ) -> tuple[list[Traffic], list[str]]:
     """What launches do at the example sizes: measured where ncu works, else estimated, and notes why."""
-    from tilec.jobs.profile_child import bound_sizes
+    from tilec.jobs.example_sizes import bound_sizes
     from tilec.toolchain.driver import query_driver
     from tilec.toolchain.ncu import measure
 
@@ -259,7 +259,7 @@ def profile_text(
     arch: str, uses: Sequence[Usage], traffic: Sequence[Traffic], notes: Sequence[str]
 ) -> str:
     """Two tables and the notes."""
-    from tilec.runtime.report import table
+    from tilec.runtime.outcome import table
 
     rows = [
         ("kernel", "threads", "registers", "spills", "shared", "CTAs/SM", "occupancy", "limiter")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tilec.plan.candidate import Choice
     from tilec.runtime.device import Gpu
     from tilec.runtime.kernel_run import KernelRunner
-    from tilec.runtime.report import Outcome
+    from tilec.runtime.outcome import Outcome
 
 EMULATED_ARCH = "sm_90"
 """What is compiled where no GPU says otherwise: the emulator knows the instructions of every table."""
@@ -315,7 +315,7 @@ def _selected(kernel: CompiledKernel, launched: Sequence[str]) -> tuple[str, ...
 def _failed(
     request: RunRequest, runner: KernelRunner, kernel: CompiledKernel, sizes: str, error: TileError
 ) -> Outcome:
-    from tilec.runtime.report import Outcome
+    from tilec.runtime.outcome import Outcome
 
     return Outcome(
         file=runner.file,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def bound_launches(file: str, compiled: CompiledFile, settings: Sequence[str]) -> dict[str, str]:
     """A sentence for each variant that a call at these sizes launches, where its time can be bounded. `settings` go before the first
     `example`. Raises TileError: E0705, E0712 for a size that no kernel has or that a kernel refuses, E0711 where `settings` leave one out."""
-    from tilec.jobs.profile_child import bound_sizes
+    from tilec.jobs.example_sizes import bound_sizes
 
     given = parse_pairs(settings, "-s")
     _check_names(compiled, given)

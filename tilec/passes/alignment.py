@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.launch import Aligned, LaunchCondition
 from tilec.ir.symbolic import Sym
+from tilec.passes.covering import Cover
 
 Alignment: TypeAlias = "tuple[list[LaunchCondition], list[tuple[Sym, int]], set[int]]"
 """Conditions, sizes that are multiples of a number, and the ids of the accesses that are aligned under them."""
@@ -18,8 +19,10 @@ def alignment(
     program: t.Program,
     moved: Iterable[tuple[t.Load | t.Store | t.Atomic, int]],
     copied: Collection[str] = (),
+    covers: Mapping[int, Cover] | None = None,
 ) -> Alignment:
-    """The alignment of accesses with the elements that each moves at once. Rows of the tensors in `copied` are aligned as they are."""
+    """The alignment of accesses with the elements that each moves at once. Rows of the tensors in `copied` are aligned as they are; of
+    accesses with covers (by id) it is the covers' vectors that are."""
     conditions: list[LaunchCondition] = []
     divisors: list[tuple[Sym, int]] = []
     accesses: set[int] = set()
@@ -27,6 +30,12 @@ def alignment(
     facts = Facts.of(program)
     for op, count in moved:
         tensor = program.tensor(op.access.tensor)
+        if tensor.words:
+            accesses.add(id(op))
+            continue
+        cover = covers.get(id(op)) if covers else None
+        access, along = (op.access, -1) if cover is None else (cover.access, cover.along)
+        count = count if cover is None else cover.width
         needed = min(16, count * tensor.dtype.bits // 8)
         elements = needed * 8 // tensor.dtype.bits
         if elements <= 1:
@@ -34,7 +43,7 @@ def alignment(
         found: list[tuple[Sym, int]] = []
         possible = True
         for sym in sorted(
-            _multiples(program, op.access, given, copied), key=lambda s: len(s.terms)
+            _multiples(program, access, along, given, copied), key=lambda s: len(s.terms)
         ):
             if facts.divides(sym, elements):
                 continue
@@ -63,24 +72,26 @@ def alignment(
 
 
 def _multiples(
-    program: t.Program, access: t.Access, facts: Facts, copied: Collection[str]
+    program: t.Program, access: t.Access, along: int, facts: Facts, copied: Collection[str]
 ) -> list[Sym]:
-    """Syms that must be multiples of the vector: strides of all but the last dimension, offsets along the last."""
+    """Syms that must be multiples of the vector: strides of all dimensions in front of the one that term `along` selects of, offsets along
+    that."""
     tensor = program.tensor(access.tensor)
     view = next((v for v in program.views if v.name == access.view), None)
     dims = tensor.dims if view is None else view.dims
     strides = (
         tensor.row_major if view is None else t.Tensor("", tensor.dtype, dims, "input").row_major
     )
-    wanted = [s for n, s in enumerate(strides[:-1]) if not _is_first_scalar_zero(access, n)]
+    wanted = [s for n, s in enumerate(strides[:along]) if not _is_first_scalar_zero(access, n)]
     if access.tensor in copied:
         wanted = []
-    last = access.terms[-1]
+    last = access.terms[along]
     if isinstance(last, t.AtSpan):
         if last.lo is not None and not facts.prove_nonnegative(last.start - last.lo):
             wanted.append(Sym.of(1))
         # a sum of multiples is a multiple: each term on its own lets the launch check the sizes in it
-        wanted += [Sym((term,)) for term in last.start.terms]
+        step = 1 if along == -1 else strides[along]
+        wanted += [Sym((term,)) * step for term in last.start.terms]
     return wanted
 
 

@@ -45,6 +45,11 @@ class AsynchronousAssignment(ProductAssignment):
         rows = {id(x) for c in with_rows.rows for s in c.sites for x in s.loads}
         forms = [(name, lines, self.alignment(2)) for name, lines in self._widths()]
         ahead = self._ahead(base, origin, form)
+        words = {
+            id(op)
+            for op in self.accesses
+            if isinstance(op, t.Load) and self.program.tensor(op.access.tensor).words
+        }
         found = []
         seen: list[set[LaunchCondition]] = []
         dots = [plan.op for plan in form.products.plans.values()]
@@ -76,6 +81,8 @@ class AsynchronousAssignment(ProductAssignment):
             brought = {id(x) for c in (ahead or form).channels for s in c.sites for x in s.loads}
             if lines and ahead is not None and brought <= aligned:
                 chosen, lines = ahead, lines - brought
+            if not words <= {id(x) for c in chosen.channels for s in c.sites for x in s.loads}:
+                continue
             departs = chosen.departure is not None and id(chosen.departure.store) in aligned
             own = chosen if departs else self._leaving_anywhere(chosen)
             found.append(
@@ -92,6 +99,8 @@ class AsynchronousAssignment(ProductAssignment):
                     lines=lines,
                 )
             )
+        if not found:
+            raise Unsuited("no copies bring the words of a mask")
         if isinstance(self.turned, Skipping):
             # who loads masks in another way, stores anywhere or copies operands runs all trips
             return tuple(found[:1])

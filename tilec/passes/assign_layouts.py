@@ -25,6 +25,7 @@ from tilec.ir.symbolic import Sym
 from tilec.passes.alignment import Alignment, alignment
 from tilec.passes.axes import Axes, AxisClass, access_rank, slots_of
 from tilec.passes.axis_names import axis_names
+from tilec.passes.covering import Cover, covers_of, fields_along, power_of_two_in
 from tilec.passes.crossing import crossing, vector_of
 from tilec.passes.levels import (
     LONG_WALK,
@@ -45,6 +46,8 @@ from tilec.passes.levels import (
     takes_queue,
 )
 from tilec.passes.placement import Placement
+from tilec.passes.private import THREADS, private_tensors
+from tilec.passes.schedule.partial import leaves_sums
 from tilec.passes.tile_registers import TileRegisters
 from tilec.passes.uses import all_ops, syms_of
 from tilec.passes.variants import Level as Level
@@ -58,6 +61,11 @@ MOST_STEPS = 32
 
 MOST_WORDS = 160
 """Registers a thread may need for one tile that has to be in registers, where everything else is walked."""
+
+MOST_ADDING = 1024
+"""Threads of an instance that adds up over loops: 64 of them read 1.8, 2.7, 3.7 TB/s with 256, 512, 1024 (measured on an H200)."""
+WORDS_OF_MOST = 16
+"""Registers in tiles up to which so many threads have room for the rest; with more they are half as many."""
 
 
 def assign(
@@ -102,6 +110,7 @@ class Assignment:
         self.fast = self.slots[0][0] if self.slots else None
         self.names = axis_names(axes, program)
         self.wide = self._width(accesses)
+        self.covers: dict[int, Cover] = {}
         self.transport: Transport = "aligned"
         self.window = self._window()
         self.least_threads = 1 if self._in_step() else 32
@@ -112,8 +121,12 @@ class Assignment:
         """Aligned levels by size, then windows, then general ones; the last of all takes everything."""
         if self.wide == 1:
             return tuple(self._form("single", 1, [], [], set()))
-        conditions, divisors, accesses = self.alignment(self.wide)
+        covers = self._covers()
+        conditions, divisors, accesses = self.alignment(self.wide, covers=covers)
+        self.covers = {n: cover for n, cover in covers.items() if n in accesses}
+        accesses -= set(self.covers)
         result = self._form("aligned", self.wide, conditions, divisors, accesses)
+        self.covers = {}
         if not conditions:
             return tuple(result)
         if self.window is not None:
@@ -139,6 +152,7 @@ class Assignment:
             if bound is not None:
                 parts.append(t.HostOp("<=", bound))
             batch = self._batch(level)
+            private, batch = self._private(level, batch)
             size = f"{self.fast.name}{bound[1]}" if bound is not None and self.fast else ""
             size = size or ("walk" if level.streams else "")
             result.append(
@@ -154,6 +168,8 @@ class Assignment:
                     beyond=before if stays else None,
                     filled=self._fills(level),
                     crossing=frozenset(map(id, self._crossing(level, batch))),
+                    covers=self.covers,
+                    private=private,
                     merged=self._merges(level, batch),
                 )
             )
@@ -176,10 +192,13 @@ class Assignment:
             return 1
         best_rank, width = -1, 1
         for op in accesses:
-            if not self._runs_along_fast(op):
-                continue
-            rank = access_rank(op.access)
             most = self._most_elements(op)
+            if not self._runs_along_fast(op):
+                fields = fields_along(self.program, op, self.axes.of_access(op), self.slots[0])
+                if fields is None:
+                    continue
+                most = max(2, most // power_of_two_in(fields))
+            rank = access_rank(op.access)
             if rank > best_rank:
                 best_rank, width = rank, most
             elif rank == best_rank:
@@ -212,22 +231,34 @@ class Assignment:
         last = classes[-1] if classes else None
         return last is not None and last in self.slots[0] and not access.pointwise
 
+    def _covers(self) -> dict[int, Cover]:
+        """Accesses whose elements are picked out of covering vectors, if those are aligned."""
+        plain = [op for op in self.accesses if isinstance(op, t.Load | t.Store)]
+        pairs = [(op, self.axes.of_access(op)) for op in plain]
+        written = {op.access.tensor for op in self.ops if isinstance(op, t.Store | t.Atomic)}
+        return covers_of(self.program, pairs, self.slots[0], self.wide, written)
+
     def alignment(
-        self, width: int, wanted: Collection[int] | None = None, copied: Collection[str] = ()
+        self,
+        width: int,
+        wanted: Collection[int] | None = None,
+        copied: Collection[str] = (),
+        covers: Mapping[int, Cover] | None = None,
     ) -> Alignment:
         """What the launch must check so that vectors along the fast slot are aligned, of all accesses or of those with these ids;
-        `copied` as in `tilec.passes.alignment`."""
+        `copied` and `covers` as in `tilec.passes.alignment`."""
         moved = [
             (op, self._vector_elements(op, width))
             for op in self.accesses
-            if self._runs_along_fast(op) and (wanted is None or id(op) in wanted)
+            if (self._runs_along_fast(op) or (covers and id(op) in covers))
+            and (wanted is None or id(op) in wanted)
         ]
         moved += [
             (op, vector_of(last.capacity, op.out.type.dtype.bits))
             for op in self._crossing()
             if (last := self.axes.of_access(op)[1]) is not None and last.capacity is not None
         ]
-        return alignment(self.program, moved, copied)
+        return alignment(self.program, moved, copied, covers)
 
     def _crossing(self, level: Level | None = None, batch: int = 1) -> list[t.Load]:
         """Loads that pass through shared memory: whole tiles of a CTA's one instance."""
@@ -355,6 +386,12 @@ class Assignment:
         rest = prod(max(map(self._capacity, slot)) for slot in self.slots[1:])
         total = vectors * rest
         per_thread = 2 if total <= 64 else 4 if total <= 2048 else 8
+        if self.warps is None and leaves_sums(self.ops):
+            for most in (MOST_ADDING, MOST_ADDING // 2):
+                threads = power_of_two(min(total, most))
+                level = self._shared_out(width, vectors, threads, True)
+                if level is not None and (level.words <= WORDS_OF_MOST or threads < MOST_ADDING):
+                    return level
         preferred = power_of_two(min(-(-total // per_thread), 256))
         choices = [c for c in (preferred, 256, 512, 1024) if c >= preferred]
         choices = choices if self.warps is None else [self.warps * 32]
@@ -363,15 +400,17 @@ class Assignment:
         )
         # what cannot be walked is shared out among threads along reduced classes too
         for alike, threads in product((False, True) if carried else (False,), choices):
-            fast_threads = max(
-                min(threads, power_of_two(vectors)), min(self.least_threads, threads)
-            )
-            others = self._spread(threads // fast_threads, alike)
-            steps = -(-vectors // fast_threads)
-            level = self._level(width, fast_threads, steps, others)
-            if level is not None and prod(o[0] for o in others.values()) * steps <= 256:
+            level = self._shared_out(width, vectors, threads, alike)
+            if level is not None:
                 return level
         return self._streaming(width)
+
+    def _shared_out(self, width: int, vectors: int, threads: int, alike: bool) -> Level | None:
+        """Static tiles with so many `vectors` along the fast class on so many threads; None where they have no room."""
+        own = max(min(threads, power_of_two(vectors)), min(self.least_threads, threads))
+        others, steps = self._spread(threads // own, alike), -(-vectors // own)
+        level = self._level(width, own, steps, others)
+        return level if prod(o[0] for o in others.values()) * steps <= 256 else None
 
     def _spread(self, threads: int, alike: bool = False) -> dict[int, tuple[int, int]]:
         """Threads for the classes beside the fast slot: kept classes first, reduced ones only beyond 16 registers, or all `alike`."""
@@ -468,6 +507,13 @@ class Assignment:
         if level.threads >= least or level.threads & (level.threads - 1) or self.least_threads > 1:
             return 1
         return least // level.threads
+
+    def _private(self, level: Level, batch: int) -> tuple[frozenset[str], int]:
+        """Tensors that CTAs combine into in shared memory, and the instances of a CTA then: as many as share them."""
+        together = self.least_threads == 1 and level.threads & (level.threads - 1) == 0
+        more = max(batch, THREADS // level.threads) if batch > 1 or together else batch
+        found = private_tensors(self.program, self.axes, self.ops, more)
+        return (found, more) if found and level.ctas == 1 else (frozenset(), batch)
 
     def _in_step(self) -> bool:
         """No loop or branch depends on the instance."""

@@ -249,9 +249,9 @@ class ProductAssignment(Assignment):
         }
         for plan in self.products.plans.values():
             for operand in (plan.a, plan.b):
-                if not isinstance(operand, Staged) or operand.source.id in seen:
+                if not isinstance(operand, Staged) or operand.key in seen:
                     continue
-                seen.add(operand.source.id)
+                seen.add(operand.key)
                 load = operand.load
                 if load is not None and not self._in_loop(load) and root(load.out.id) in looped:
                     continue  # a slot of the loop's ring
@@ -277,7 +277,7 @@ class ProductAssignment(Assignment):
                 f"{' with one stage' if stages == 1 else ''}, {self.target.arch} has {limit} for a block",
                 self.nest.span,
                 note=f"{stages} stage{'s' * (stages > 1)} of {ring} bytes, and {fixed} bytes that are staged once or computed",
-                help="use smaller tiles" + (" or fewer `stages`" if stages > 1 else ""),
+                help=self.candidate.smaller_tiles + (", or fewer `stages`" if stages > 1 else ""),
             )
         return stages, ring + fixed // stages
 

@@ -9,7 +9,7 @@ cloned per use first, so that `i[:, None] >= i[None, :]` keeps two classes apart
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 
 from tilec.ir import tile_ir as t
@@ -17,6 +17,7 @@ from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
 from tilec.lazy_dataclass import dataclass
 from tilec.passes import eliminate_dead
+from tilec.passes.fields import field_stride
 from tilec.passes.uses import Definitions, all_ops, operands
 from tilec.source.diagnostics import fail
 from tilec.source.text import Span
@@ -122,6 +123,10 @@ def classify(program: t.Program, nest: t.Nest) -> tuple[t.Nest, Axes]:
     """The nest, with layout-free values cloned per use, and its classes. Raises E0511 where a tile would run along one class twice."""
     nest = _cloned(nest, (t.Iota, t.Full))
     try:
+        return nest, _classes(program, nest, fields=True)
+    except _Conflict:
+        pass
+    try:
         return nest, _classes(program, nest)
     except _Conflict:
         nest = _cloned(nest, (t.Iota, t.Full, t.Load, t.Cast))
@@ -158,8 +163,11 @@ def _where(program: t.Program, nest: t.Nest, conflict: _Conflict) -> Span:
     return named if named.end else conflict.value.span
 
 
-def _classes(program: t.Program, nest: t.Nest, joining: int | None = None) -> Axes:
-    """The classes of a nest; `joining`: as far as so many of its ops pair axes."""
+def _classes(
+    program: t.Program, nest: t.Nest, joining: int | None = None, fields: bool = False
+) -> Axes:
+    """The classes of a nest; `joining`: as far as so many of its ops pair axes. `fields`: stores of fields of the same coordinates pair
+    theirs."""
     union = _Union()
     extents: dict[Key, t.Axis] = {}
     ops = list(all_ops(nest.body))
@@ -226,7 +234,24 @@ def _classes(program: t.Program, nest: t.Nest, joining: int | None = None) -> Ax
                 _note_access(program, op, union, extents, join)
             case _:
                 pass
+    for one, beside in _fields_beside(program, ops) if fields else ():
+        for n in range(access_rank(one.access)):
+            union.join((-1 - op_key(one), n), (-1 - op_key(beside), n))
     return _collect(program, ops, union, extents)
+
+
+def _fields_beside(program: t.Program, ops: list[t.Op]) -> Iterator[tuple[t.Store, t.Store]]:
+    """Stores that are of fields of the same coordinates."""
+    first: dict[t.Access, t.Store] = {}
+    for op in ops:
+        if not isinstance(op, t.Store) or op.access.pointwise:
+            continue
+        for n in range(len(op.access.terms) - 1):
+            if field_stride(program, op.access, n) is not None:
+                plain = replace(op.access, terms=op.access.terms[: n + 1])
+                other = first.setdefault(plain, op)
+                if other is not op:
+                    yield other, op
 
 
 def _note_access(
@@ -361,6 +386,9 @@ def _weigh(program: t.Program, axes: Axes, op: t.Load | t.Store | t.Atomic) -> N
                 stored = isinstance(op, t.Store) and len(classes) > 1
                 found.contiguous += weight * 5 // 4 if stored else weight
                 found.vector_bytes = max(found.vector_bytes, tensor.dtype.bits)
+            elif not op.access.pointwise and isinstance(op, t.Load | t.Store):
+                stride = field_stride(program, op.access, n)
+                found.contiguous += elements * tensor.dtype.bits // stride if stride else 0
 
 
 def _term_name(term: t.IndexTerm, dim: Sym) -> str:

@@ -23,7 +23,7 @@ from math import prod
 from typing import Any
 
 from tilec.ir import tile_ir as t
-from tilec.ir.dtypes import BOOL, F32, F64
+from tilec.ir.dtypes import BOOL, F32, F64, I32
 from tilec.ir.facts import Facts
 from tilec.ir.filters import filter_of
 from tilec.ir.symbolic import Sym, Var
@@ -60,6 +60,18 @@ class BlockTable(ComputedCopy):
     scanned: int = 0
     operations: int = 0
     read_bits: int = 0
+    flag: str = ""
+    """of a mask: the temp with a number that is 1 where a block has no element"""
+
+    @property
+    def finite(self) -> bool:
+        """Whether it says of values whether one is not finite, not of a mask whether it has an element."""
+        return not self.flag
+
+    @property
+    def further(self) -> tuple[t.Tensor, ...]:
+        """The flag."""
+        return (_flag(self.flag),) if self.flag else ()
 
     @property
     def reads_tiles(self) -> bool:
@@ -96,6 +108,7 @@ def skipping(program: t.Program, nest: t.Nest) -> tuple[Skipping | None, str]:
     if not making.tables:
         return None, reason
     temps = [t.Tensor(x.temp, x.dtype, x.dims, "temp") for x in making.tables]
+    temps += [temp for x in making.tables for temp in x.further]
     changed = replace(nest, body=t.Block(tuple(body)))
     nests = tuple(changed if other.grid == nest.grid else other for other in program.nests)
     whole = replace(program, tensors=(*program.tensors, *temps), nests=nests)
@@ -138,7 +151,7 @@ class _Making:
                 for value in proof.finite:
                     self._table(loop, value, True)
                 made.append(self._table(loop, mask, False))
-                self.names.add(made[-1].temp)
+                self.names |= {made[-1].temp, made[-1].flag}
                 finite |= {v.id: v for v in proof.finite}
             except NotIdle as reason:
                 why = why or str(reason)
@@ -259,11 +272,16 @@ class _Making:
         temp = self._named("_".join((tensor, "wild" if finite else "blocks", *numbers)))
         scanned = sum(_elements(x.arg) for x in all_ops(t.Block(tuple(ops))) if isinstance(x, t.Reduce))  # fmt: skip
         terms = tuple(t.AtScalar(Sym.of(axis.index)) for axis in grid)
-        ops.append(t.Store(t.Access(temp, terms), ops[-1].out, span=value.span))
-        place = t.Tensor(temp, BOOL, tuple(dims), "temp")
+        answer = ops[-1].out
+        ops.append(t.Store(t.Access(temp, terms), answer, span=value.span))
+        places = [t.Tensor(temp, BOOL, tuple(dims), "temp")]
+        flag = "" if finite else self._named(f"{temp}_empty")
+        if flag:
+            ops += self._flagged(flag, answer)
+            places.append(_flag(flag))
         program = replace(
             self.program,
-            tensors=(*self.program.tensors, place),
+            tensors=(*self.program.tensors, *places),
             nests=(t.Nest(tuple(grid), eliminate_dead.run(t.Block(tuple(ops))), value.span),),
         )
         whole = [op for op in chain if _elements(op.out) == _elements(value)]
@@ -271,10 +289,19 @@ class _Making:
         return BlockTable(
             tensor, temp, BOOL, tuple(dims), program,
             entry=tuple(entry),
+            flag=flag,
             scanned=max(1, scanned),
             operations=1 if finite else 1 + sum(isinstance(op, t.Elementwise) for op in whole),
             read_bits=sum(tile.type.dtype.bits for tile in tiles),
         )  # fmt: skip
+
+    def _flagged(self, flag: str, answer: t.Value) -> list[t.Op]:
+        """1 to the flag where there is no element."""
+        ops: list[t.Op] = []
+        none = self._made(ops, t.Elementwise, t.TileType(BOOL), op="not", args=(answer,))
+        one = t.Constant(1, outs=(self._fresh(t.TileType(I32)),))
+        store = t.Store(t.Access(flag, (t.AtScalar(Sym.of(0)),)), one.out, span=answer.span)
+        return [*ops, t.If(none, t.Block((one, store)), t.Block())]
 
     def _wild(self, value: t.Value) -> list[t.Op]:
         """Whether an element is not finite: 0 times such a one is NaN."""
@@ -379,6 +406,11 @@ class _Elsewhere(Cloner):
     def sym(self, sym: Sym) -> Sym:
         """A symbolic integer in terms of the copies."""
         return self.replaced.get(sym) or super().sym(sym)
+
+
+def _flag(name: str) -> t.Tensor:
+    """A flag as a piece of the workspace."""
+    return t.Tensor(name, I32, (Sym.of(1),), "temp")
 
 
 def _multiplies(op: t.Op) -> bool:

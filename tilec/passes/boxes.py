@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import U32
 from tilec.ir.facts import Facts
-from tilec.ir.symbolic import Sym
+from tilec.ir.symbolic import Sym, ceildiv
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import term_axes
 
@@ -69,7 +72,31 @@ def tensor_box(program: t.Program, access: t.Access, facts: Facts, rank: int = 2
                 raise Unsuited("an operand is gathered")
     if len(places) != rank or places[-1] != len(dims) - 1 or strides[-1].constant != 1:
         raise Unsuited("an operand's columns are not neighbours in memory")
+    if tensor.words:
+        return _words_box(tensor, start, inner, facts)
     return TensorBox(tuple(dims), tuple(strides), tuple(start), places[0], places[-1], tuple(inner))
+
+
+def _words_box(
+    tensor: t.Tensor,
+    start: list[Sym],
+    inner: list[tuple[Sym | None, Sym | None]],
+    facts: Facts,
+) -> TensorBox:
+    """The box of a tile of truth values that lie as words: of the blocks of its columns, the groups of 8 rows and their 32 words."""
+    *outer, row, column = start
+    *dims, rows, columns = tensor.dims
+    places = (*outer, facts.numeric(column) // tensor.words, facts.numeric(row) // 8, Sym.of(0))
+    held = t.Tensor("", U32, words_dims(dims, rows, columns, tensor.words), "temp")
+    if len(held.dims) > 5:
+        raise Unsuited(f"a bulk copy takes 5 dimensions, the words of `{tensor.name}` have more")
+    last = len(held.dims) - 1
+    return TensorBox(held.dims, held.row_major, places, last - 1, last, tuple(inner))
+
+
+def words_dims(outer: Sequence[Sym], rows: Sym, columns: Sym, width: int) -> tuple[Sym, ...]:
+    """The dimensions of a mask's words: four of each row of a block of `width` columns, those of 8 rows one behind the other."""
+    return (*outer, ceildiv(columns, width), ceildiv(rows, 8), Sym.of(32))
 
 
 def _inner(term: t.AtSpan, dim: Sym, facts: Facts) -> tuple[Sym | None, Sym | None]:

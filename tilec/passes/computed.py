@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, fields, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import DType
@@ -24,11 +24,9 @@ from tilec.ir.symbolic import Sym, Var, ceildiv
 from tilec.lazy_dataclass import dataclass
 from tilec.passes import eliminate_dead
 from tilec.passes.computed_tiles import Unknown, tile_ahead
+from tilec.passes.forms import Form
 from tilec.passes.schedule.clone import Numbers
 from tilec.passes.uses import Definitions, all_ops, operands
-
-if TYPE_CHECKING:
-    from tilec.passes.warpgroup_forms import Form
 
 WHOLE = 128
 """Bits of which a row of the copy has a whole number, for bulk copies."""
@@ -73,6 +71,16 @@ class ComputedCopy:
     def needed(self) -> Sym:
         """1: it is always computed."""
         return Sym.of(1)
+
+    @property
+    def further(self) -> tuple[t.Tensor, ...]:
+        """None."""
+        return ()
+
+    @property
+    def asked(self) -> tuple[t.HostExpr, ...]:
+        """Nothing."""
+        return ()
 
     @property
     def operations(self) -> int:

@@ -10,18 +10,15 @@ without a workspace, the general variant takes it. Dense tensors alone are copie
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from math import ceil, prod
-from typing import TypeAlias
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir import window_ops as w
-from tilec.ir.dtypes import I32, I64, DType
+from tilec.ir.dtypes import I32, I64
 from tilec.ir.facts import Facts
 from tilec.ir.launch import (
     Argument,
-    Instead,
     IntegerArgument,
     Launch,
     PointerArgument,
@@ -29,7 +26,6 @@ from tilec.ir.launch import (
     Workspace,
     product,
 )
-from tilec.ir.requirements import INSTANCE_LIMIT
 from tilec.ir.symbolic import Sym, Var, ceildiv, sym_max, sym_min
 from tilec.ir.tensor_maps import ALIGNMENT
 from tilec.passes.block_tables import BlockTable, Skipping
@@ -37,6 +33,8 @@ from tilec.passes.boxes import TensorBox, load_box
 from tilec.passes.channels import Channel
 from tilec.passes.computed import ComputedCopy
 from tilec.passes.lower.names import Names, Spelling
+from tilec.passes.mask_words import PackedTable, packing
+from tilec.passes.prepared import THREADS, VECTORS, Copies, Prepared, RowCopy
 from tilec.passes.turning import TurnedCopy, turning
 from tilec.passes.uses import Definitions, all_ops
 from tilec.passes.windows import SHIFTED_ACCESS
@@ -51,124 +49,11 @@ from tilec.targets.rates import (
 )
 from tilec.targets.table import Target
 
-THREADS = 128
 TABLE_SHARE = 1 / 8
 """How much of the products' time tables may take that say which trips have no effect: they may say that all have one."""
 TABLE_ISSUE = 1 / 8
 """How much of its rate of operations a multiprocessor reaches on the elements of a mask's blocks: 0.1 with two loads an element and 0.3 without on
 an H200."""
-VECTORS = 4
-"""Of a thread: as many have loads under way at once."""
-
-
-@dataclass(frozen=True)
-class RowCopy:
-    """A dense tensor of `rows` rows of `columns` elements, and the temp to which it is copied where `condition` holds."""
-
-    tensor: str
-    temp: str
-    dtype: DType
-    dims: tuple[Sym, ...]
-
-    @property
-    def width(self) -> int:
-        """Elements of a vector of 16 bytes."""
-        return ALIGNMENT * 8 // self.dtype.bits
-
-    @property
-    def columns(self) -> Sym:
-        """Elements of a row."""
-        return self.dims[-1]
-
-    @property
-    def rows(self) -> Sym:
-        """Rows of all other dimensions."""
-        return product(self.dims[:-1])
-
-    @property
-    def condition(self) -> t.HostExpr:
-        """Whether rows begin elsewhere than at multiples of 16 bytes."""
-        return t.HostOp("!=", (self.columns % self.width, t.HostNumber(0)))
-
-    @property
-    def instead(self) -> Instead:
-        """The copy's place in a tensor map."""
-        return Instead(self.temp, self.condition)
-
-    @property
-    def strides(self) -> tuple[Sym, ...]:
-        """Elements from one index to the next along every dimension but the last, in the copy; where there is none, in the tensor."""
-        found = [ceildiv(self.columns, self.width) * self.width]
-        for dim in reversed(self.dims[1:-1]):
-            found.insert(0, found[0] * dim)
-        return tuple(found)
-
-    @property
-    def needed(self) -> Sym:
-        """1 where it is copied, else 0."""
-        return sym_min([self.columns % self.width, 1])
-
-    @property
-    def place(self) -> t.Tensor:
-        """The temp, with no element where nothing is copied."""
-        return t.Tensor(
-            self.temp, self.dtype, (self.rows * self.strides[-1] * self.needed,), "temp"
-        )
-
-    @property
-    def parts(self) -> Sym:
-        """CTAs that share a row."""
-        return ceildiv(self.columns, THREADS * VECTORS * self.width)
-
-    @property
-    def elements(self) -> Sym:
-        """How many are copied, where any are."""
-        return self.rows * self.columns
-
-    @property
-    def grid(self) -> Sym:
-        """CTAs."""
-        return self.rows * self.parts
-
-    @property
-    def to(self) -> str:
-        """To where, for the manifest."""
-        return f"the workspace, rows at multiples of {ALIGNMENT} bytes"
-
-    @property
-    def where(self) -> str:
-        """In which calls, for the manifest."""
-        return f"{self.columns} % {self.width} != 0"
-
-
-Copy: TypeAlias = "RowCopy | TurnedCopy | ComputedCopy"
-
-
-@dataclass(frozen=True)
-class Copies:
-    """What a variant copies first. `cost` and `work` are in trips of a tile: it pays where the work is no less."""
-
-    rows: tuple[Copy, ...]
-    cost: Sym
-    work: Sym
-
-    @property
-    def conditions(self) -> tuple[t.HostExpr, ...]:
-        """Whether the copies take no longer than what they save, and have grids."""
-        limit = t.HostNumber(INSTANCE_LIMIT)
-        fits = (t.HostOp("<=", (copy.grid, limit)) for copy in self.rows)
-        counted = (copy.counted for copy in self.rows if isinstance(copy, TurnedCopy))
-        return (t.HostOp("<=", (self.cost, self.work)), *fits, *counted)
-
-    @property
-    def tensors(self) -> frozenset[str]:
-        """Those whose rows begin at multiples of 16 bytes behind the copies."""
-        return frozenset(copy.tensor for copy in self.rows if isinstance(copy, RowCopy))
-
-    def of(self, tensor: str) -> RowCopy | None:
-        """What takes a tensor's place."""
-        copies = (copy for copy in self.rows if isinstance(copy, RowCopy))
-        return next((copy for copy in copies if copy.tensor == tensor), None)
 
 
 def plan_copies(
@@ -277,7 +162,7 @@ def _multiply_adds(dot: t.Dot) -> int:
 def _priced(
     program: t.Program,
     nest: t.Nest,
-    copies: tuple[Copy, ...],
+    copies: tuple[Prepared, ...],
     dots: Collection[t.Dot],
     target: Target,
 ) -> Copies | None:
@@ -371,12 +256,12 @@ def with_copies(
             end = end + 256
     for group in copies:
         conditions[t.HostOp("and", group.conditions)] = None
-        for copy in group.rows:
-            if copy.temp not in known:
-                known.add(copy.temp)
-                (count,) = copy.place.dims
-                size = ceildiv(ceildiv(count * copy.dtype.bits, 8), 256) * 256
-                found.append(Workspace(copy.temp, end, size))
+        for temp in group.temps:
+            if temp.name not in known:
+                known.add(temp.name)
+                (count,) = temp.dims
+                size = ceildiv(ceildiv(count * temp.dtype.bits, 8), 256) * 256
+                found.append(Workspace(temp.name, end, size))
                 end = end + size
     if not conditions:
         return places, None
@@ -389,12 +274,14 @@ def with_copies(
 
 
 def copying(
-    program: t.Program, copy: Copy, base: str, suffix: str, spell: Spelling
+    program: t.Program, copy: Prepared, base: str, suffix: str, spell: Spelling
 ) -> tuple[k.Kernel, Launch]:
     """The kernel that copies a tensor, and its launch in front of the nest's own. `suffix`: the end of its name."""
-    assert not isinstance(copy, ComputedCopy), "that is a nest to be lowered"
+    if isinstance(copy, PackedTable):
+        return packing(program, copy, base, suffix, spell)
     if isinstance(copy, TurnedCopy):
         return turning(program, copy, base, suffix, spell)
+    assert isinstance(copy, RowCopy), "a nest that is to be lowered"
     names = Names(spell)
     for word in (*program.names, copy.temp, *(v.name for v in program.dims)):
         names.unique(word)

@@ -10,12 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any
 
+from tilec.ir import covering_ops as c
 from tilec.ir import exchanges as e
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir import window_ops as w
+from tilec.ir.ahead_ops import MoveUp
 from tilec.ir.asynchronous import Instances, PanelBuffer, Roles
-from tilec.ir.atomic_ops import AtomicElement, AtomicVector
+from tilec.ir.atomic_ops import AtomicElement, AtomicShared, AtomicVector
 from tilec.ir.kernel_operands import ProductStep
 from tilec.ir.kernel_printer import print_expr
 from tilec.ir.kernel_wmma import AddSums, WmmaProduct
@@ -270,6 +272,13 @@ class _Walk:
                 self.note(place, what="stage", how=how)
                 if op.value is not None:
                     self._reads(op.value, place)
+            case AtomicShared():
+                how = f"atomic {op.op} in shared memory, `{op.buffer}`, then one of each element"
+                self.note(place, what="private", how=how)
+                self._reads(op.value, place)
+            case MoveUp():
+                how = f"`{op.target.name}` loaded {op.axis.layout.steps} trips ahead"
+                self.note(place, what="ahead", how=how)
             case k.StoreElement() | AtomicElement():
                 name = "store" if isinstance(op, k.StoreElement) else f"atomic {op.op}"
                 self._access(op.pointer, place, name, "single elements", None, op.guards, None)
@@ -348,6 +357,23 @@ class _Walk:
                         f"{self._vector(inner.pointer, width, True, 'load')}, two shifted together"
                     )
                     self._access(inner.pointer, here, "load", transport, width, inner.guards, None)
+                case c.LoadCovering():
+                    size = inner.width * inner.rep.bits // 8
+                    transport = f"vectors of {size} B, {inner.count} for all that read them"
+                    width = inner.width
+                    self._access(inner.pointer, here, "load", transport, width, inner.guards, None)
+                case c.StoreWoven():
+                    size = inner.width * inner.rep.bits // 8
+                    transport = f"vectors of {size} B, {len(inner.sources)} fields woven"
+                    self._access(
+                        inner.pointer,
+                        here,
+                        "store",
+                        transport,
+                        inner.width,
+                        inner.guards,
+                        inner.count,
+                    )
                 case w.StoreWindow():
                     width = self._width(inner.source)
                     if inner.count is None:

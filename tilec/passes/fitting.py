@@ -24,8 +24,9 @@ from tilec.passes import (
     skip_dead,
     topk,
 )
+from tilec.passes.forms import Form
 from tilec.passes.unswitch import Version, holding
-from tilec.passes.warpgroup_forms import Form, Snapshot, asynchronous, no_snapshot, take_all
+from tilec.passes.warpgroup_forms import Snapshot, asynchronous, no_snapshot, take_all
 from tilec.plan.candidate import Candidate
 from tilec.remembered import remembered
 from tilec.targets.table import Target

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilec.ir import tile_ir as t
+from tilec.ir.dtypes import U32
 from tilec.ir.facts import Facts
 from tilec.ir.layouts import is_paired
 from tilec.passes.axes import Axes
@@ -79,6 +80,11 @@ def _member(
     rows, columns = products.layouts.get(row.number), products.layouts.get(col.number)
     if rows is None or columns is None or is_paired(rows) or box.row > box.col:
         return None
+    words = program.tensor(load.access.tensor).words
+    if words:
+        if columns.capacity != words or rows.capacity % 64:
+            return None
+        return Member(load.access.tensor, U32, rows.capacity // 8, 32)
     dtype = load.out.type.dtype
     bytes_of_row = columns.capacity * dtype.bits // 8
     if rows.capacity > 256 or bytes_of_row % 32:

@@ -3,7 +3,7 @@
 Tile IR   topk · reindex · eliminate_dead · hoist · reload · sink_stores · skip_dead
           for warpgroups, and for chained products of warps: schedule (filter_trips · fold_exponents · defer_sums · rotate · rows_first)
           classify axes · place tiles · plan_products · assign layouts (of tiles, products, or warpgroups with their channels) · rereads
-Kernel IR lower · across · between · retire · synchronize · exchange · queue · slices · tickets
+Kernel IR lower · loads_ahead · across · between · retire · synchronize · exchange · queue · slices · tickets
 Host      launch plan · decisions
 
 A nest with products is tried in the asynchronous form of a target that has one; the variants of that form come first (the last of them
@@ -27,6 +27,7 @@ from tilec.ir.launch import (
     Launch,
     LaunchCondition,
     LaunchPlan,
+    PointerArgument,
     Spare,
     Step,
     TargetPlan,
@@ -38,11 +39,13 @@ from tilec.ir.symbolic import Sym, Var, ceildiv, sym_min
 from tilec.lazy_dataclass import dataclass
 from tilec.passes import (
     across,
+    all_trips,
     between,
     computed,
     copies,
     exchange,
     launch_notes,
+    loads_ahead,
     queue,
     reindex,
     retire,
@@ -55,13 +58,15 @@ from tilec.passes import (
 from tilec.passes.assign_layouts import Variant
 from tilec.passes.computed import ComputedCopy
 from tilec.passes.fitting import Fitting, cleaned, fitting, for_versions, in_parts, preferred
+from tilec.passes.forms import Form
 from tilec.passes.lower import lower_nest
 from tilec.passes.lower.names import Spelling
+from tilec.passes.prepared import Copies, Prepared
 from tilec.passes.rereads import rereads
 from tilec.passes.supported import check_supported
 from tilec.passes.unswitch import Version
 from tilec.passes.uses import all_ops
-from tilec.passes.warpgroup_forms import Form, Snapshot, asynchronous, no_snapshot, take_all
+from tilec.passes.warpgroup_forms import Snapshot, asynchronous, no_snapshot, take_all
 from tilec.plan.candidate import Candidate
 from tilec.source.codes.compiling import TOO_LARGE
 from tilec.source.diagnostics import Diagnostic, TileError, fail
@@ -87,7 +92,7 @@ class Lowered:
     temps: tuple[t.Tensor, ...] = ()
     """tensors of the workspace beside the program's own"""
     spare: Spare | None = None
-    copies: tuple[copies.Copies, ...] = ()
+    copies: tuple[Copies, ...] = ()
 
     @property
     def decisions(self) -> tuple[Mapping[str, object], ...]:
@@ -133,7 +138,7 @@ def run(
     queued: list[tuple[Sym, Sym]] = []
     drawn: Launch | None = None
     always_drawn = False
-    copied: list[copies.Copies] = []
+    copied: list[Copies] = []
     for number, nest in enumerate(program.nests):
         for pass_name, shown in written:
             snapshot(pass_name, replace(shown, nests=(shown.nests[number],)))
@@ -166,7 +171,7 @@ def run(
         alike = [form.variant for form in beside if form.nest is first.nest]
         warnings += rereads(first.nest, first.axes, first.placement, alike)
         launches: list[Launch] = []
-        copying: dict[copies.Copy, Launch] = {}
+        copying: dict[Prepared, Launch] = {}
         longer: list[tuple[Sym, Sym]] = []
         program, candidate = whole, given
         for one in found:
@@ -180,6 +185,8 @@ def run(
                 variant = replace(variant, stages=variant.stages - 1)
                 form = replace(form, variant=variant)
             snapshot("lower", kernel)
+            kernel = loads_ahead.run(kernel, target, variant.level.words)
+            snapshot("loads_ahead", kernel)
             kernel = across.run(kernel)
             snapshot("across", kernel)
             kernel = between.run(kernel)
@@ -205,14 +212,24 @@ def run(
                 kernel = tickets.run(kernel, counter)
                 snapshot("tickets", kernel)
             _check_shared(kernel, target)
+            flag = all_trips.flag_of(form) if kernel.queue else ""
+            draws = variant.asynchronous is not None and kernel.queue
+            clearing_kernel = None
+            if draws and drawn is None:
+                flags = (flag,) if flag else ()
+                clearing_kernel = queue.cleared(counter, base_name, suffix, flags)
+                drawn = _drawing(clearing_kernel)
+            if flag and (drawn is None or PointerArgument(flag) not in drawn.arguments):
+                flag = ""
+            if flag:
+                kernel = all_trips.ended(kernel, flag, zero=True)
             kernels.append(kernel)
             programs.append(form.program)
             launch = _launch(kernel, variant, Facts.of(form.program).numeric, form.program)
-            if variant.asynchronous is not None and kernel.queue:
-                if drawn is None:
-                    kernels.append(queue.cleared(counter, base_name, suffix))
+            if draws and drawn is not None:
+                if clearing_kernel is not None:
+                    kernels.append(clearing_kernel)
                     programs.append(form.program)
-                    drawn = _drawing(kernels[-1])
                 launch = replace(launch, before=(*launch.before, drawn))
                 always_drawn = always_drawn or variant.copies is None
             if variant.copies is not None:
@@ -221,31 +238,43 @@ def run(
                     if copy not in copying:
                         n = len(copying) + 1
                         last = "_".join(p for p in ("" if n == 1 else str(n), suffix) if p)
-                        if isinstance(copy, ComputedCopy):
+                        if isinstance(copy, ComputedCopy) and copy.form is not None:
                             own_program = copy.program
-                            taken, copying[copy] = _computing(copy, base, last, spell, target)
+                            asked = flag if all_trips.is_asked(copy) else ""
+                            made = _computing(copy, base, last, spell, target, asked)
+                            taken, copying[copy] = made
                         else:
                             own_program = program
                             taken, copying[copy] = copies.copying(program, copy, base, last, spell)
                         kernels.append(taken)
                         programs.append(own_program)
                     launch = replace(launch, before=(*launch.before, copying[copy]))
+            if flag:
+                assert form.beside is not None
+                other = form.beside.named(f"{variant.name}_none")
+                kernels.append(_beside(lower(other), other, flag, counter, target))
+                programs.append(other.program)
+                launch = _followed(launch, kernels[-1], other)
             launches.append(launch)
             own = None if form.program.tiles == program.tiles else form.program.tiles
-            described.append(
-                partial(
-                    _described,
-                    nest,
-                    placement,
-                    variant,
-                    kernel,
-                    launch,
-                    form.schedule,
-                    reason,
-                    own,
-                    form.all_trips,
+            told = [(form, variant, kernel, nest, placement)]
+            if flag:
+                told += [(other, other.variant, kernels[-1], other.nest, other.placement)]
+            for f, v, low, own_nest, p in told:
+                described.append(
+                    partial(
+                        _described,
+                        own_nest,
+                        p,
+                        v,
+                        low,
+                        launch,
+                        f.schedule,
+                        reason,
+                        own,
+                        f.all_trips,
+                    )
                 )
-            )
         instances = numeric(product(tuple(a.trips for a in program.nests[number].grid)))
         if longer:
             queued.append(queue.shortest(longer))
@@ -261,7 +290,7 @@ def run(
     held = replace(program, tensors=(*program.tensors, *always))
     workspace, total = _workspace(held, numeric)
     workspace, spare = copies.with_copies(workspace, total, copied, temps)
-    places = {copy.temp: copy.place for group in copied for copy in group.rows}
+    places = {temp.name: temp for group in copied for temp in group.temps}
     temps = (*temps, *places.values(), *own_temps)
     return Lowered(
         tuple(kernels),
@@ -293,10 +322,31 @@ def _lower(form: Form, base: str, suffix: str, spell: Spelling, target: Target) 
     )
 
 
+def _beside(kernel: k.Kernel, form: Form, flag: str, counter: str, target: Target) -> k.Kernel:
+    """The kernel of such a form behind its passes, which ends at once in other calls."""
+    for run_pass in (across.run, between.run, retire.run, synchronize.run):
+        kernel = run_pass(kernel)
+    if form.variant.asynchronous is not None and not form.variant.asynchronous.dealt:
+        kernel = tickets.run(kernel, counter)
+    _check_shared(kernel, target)
+    return all_trips.ended(kernel, flag, zero=False)
+
+
+def _followed(launch: Launch, kernel: k.Kernel, form: Form) -> Launch:
+    """The launch with that of such a kernel behind it."""
+    other = _launch(kernel, form.variant, Facts.of(form.program).numeric, form.program)
+    parts: list[LaunchCondition] = []
+    for condition in (launch.condition, other.condition):
+        parts += condition.parts if isinstance(condition, AllOf) else [condition]
+    condition = AllOf(tuple(dict.fromkeys(parts)))
+    return replace(launch, condition=condition, after=(replace(other, condition=AllOf(())),))
+
+
 def _computing(
-    copy: ComputedCopy, base: str, suffix: str, spell: Spelling, target: Target
+    copy: ComputedCopy, base: str, suffix: str, spell: Spelling, target: Target, flag: str = ""
 ) -> tuple[k.Kernel, Launch]:
-    """The kernel that computes an operand ahead, and its launch in front of the nest's own, whose condition asks what this one needs."""
+    """The kernel that computes an operand ahead, and its launch in front of the nest's own, whose condition asks what this one needs. `flag`:
+    nobody needs that where it is zero."""
     form = copy.form
     assert form is not None
     name = "_".join(p for p in (base, "kernel_ahead", suffix) if p)
@@ -307,6 +357,8 @@ def _computing(
     for run_pass in (across.run, between.run, retire.run, synchronize.run):
         kernel = run_pass(kernel)
     _check_shared(kernel, target)
+    if flag:
+        kernel = all_trips.ended(kernel, flag, zero=True)
     launch = _launch(kernel, form.variant, Facts.of(form.program).numeric, form.program)
     return kernel, replace(launch, condition=copy.condition)
 
@@ -494,7 +546,7 @@ def _condition(kernel: k.Kernel, variant: Variant) -> LaunchCondition:
     for condition in (variant.condition, *maps):
         parts += condition.parts if isinstance(condition, AllOf) else [condition]
     # copies lie in the workspace at multiples of 256 bytes
-    copied = {copy.temp for copy in variant.copies.rows} if variant.copies is not None else set()
+    copied = {temp.name for temp in variant.copies.temps} if variant.copies is not None else set()
     parts = [p for p in parts if not isinstance(p, Aligned) or p.tensor not in copied]
     return AllOf(tuple(dict.fromkeys(parts)))
 

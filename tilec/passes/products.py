@@ -55,6 +55,11 @@ class Staged:
     load: t.Load | None
     turned: bool = False
 
+    @property
+    def key(self) -> int:
+        """What its tile in shared memory is known by: a value that is stored transposed for one product is another tile for the others."""
+        return ~self.source.id if self.turned else self.source.id
+
 
 @dataclass(frozen=True)
 class InRegisters:
@@ -142,13 +147,23 @@ class Products:
         return together + max(by_loop.values())
 
     def padded(self, axes: Axes, operand: Staged, plan: ProductPlan, axis: int) -> int:
-        """Extent of an operand's axis in shared memory, as it is in its source."""
+        """Extent of an operand's axis in shared memory, as it is in its source: room for every product that reads it, along one of its
+        axes or along the other."""
         vector = 128 // operand.source.type.dtype.bits
-        if axis == operand.k_axis:
-            extent = plan.k_extent
-        else:
-            found = axes.of(operand.source, axis)
-            extent = 16 if found is None else self.layouts[found.number].capacity
+        readers = [(operand, plan)] + [
+            (other, reader)
+            for reader in self.plans.values()
+            for other in (reader.a, reader.b)
+            if isinstance(other, Staged) and other.key == operand.key
+        ]
+        extent = 0
+        for other, reader in readers:
+            if axis == other.k_axis:
+                extent = max(extent, reader.k_extent)
+                continue
+            found = axes.of(other.source, axis)
+            own = 16 if found is None else self.layouts[found.number].capacity
+            extent = max(extent, own)
         return -(-extent // vector) * vector if axis == 1 else extent
 
 

@@ -171,16 +171,13 @@ def always(counter: str) -> tuple[t.Tensor, ...]:
     return (t.Tensor(counter, I32, (Sym.of(1),), "temp"),)
 
 
-def cleared(counter: str, base: str, suffix: str) -> k.Kernel:
-    """A kernel that sets the counter to 0. The rows' kernel begins beside it: what that one reads and writes, all kernels in front have
-    done with before this one began."""
+def cleared(counter: str, base: str, suffix: str, flags: tuple[str, ...] = ()) -> k.Kernel:
+    """A kernel that sets the counter to 0, and `flags`. The rows' kernel begins beside it: what that one reads and writes, all kernels in front
+    have done with before this one began."""
     thread = k.Index(Sym.of(Var("thread", "local")), I32)
-    store = k.StoreElement(
-        counter,
-        k.Literal_(0, I32),
-        k.Literal_(0, I32),
-        (k.Apply("eq", (thread, k.Literal_(0, I32)), BOOL),),
-    )
+    first = k.Apply("eq", (thread, k.Literal_(0, I32)), BOOL)
+    zero = k.Literal_(0, I32)
+    stores = [k.StoreElement(name, zero, zero, (first,)) for name in (counter, *flags)]
     return k.Kernel(
         "_".join(part for part in (base, "kernel_cleared", suffix) if part),
         f"{base}_cleared_body",
@@ -188,14 +185,14 @@ def cleared(counter: str, base: str, suffix: str) -> k.Kernel:
         1,
         1,
         (),
-        (PointerArgument(counter),),
-        ((counter, I32, True),),
+        tuple(map(PointerArgument, (counter, *flags))),
+        tuple((name, I32, True) for name in (counter, *flags)),
         (),
         Sym.of(1),
         (),
         (),
         (),
-        (e.LaunchDependents(), store),
+        (e.LaunchDependents(), *stores),
     )
 
 

@@ -122,9 +122,14 @@ class TurnedCopy:
         return product((*self.outer, *self.parts))
 
     @property
-    def counted(self) -> t.HostExpr:
-        """Whether 32 bits number all places of a row and what a tile has behind it."""
-        return t.HostOp("<=", (self.padded, t.HostNumber((1 << 31) - THREADS * GROUP)))
+    def further(self) -> tuple[t.Tensor, ...]:
+        """None."""
+        return ()
+
+    @property
+    def asked(self) -> tuple[t.HostExpr, ...]:
+        """That 32 bits number all places of a row and what a tile has behind it."""
+        return (t.HostOp("<=", (self.padded, t.HostNumber((1 << 31) - THREADS * GROUP))),)
 
     @property
     def where(self) -> str:

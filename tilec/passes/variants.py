@@ -10,12 +10,13 @@ from tilec.ir.kernel_ir import LoopAxis
 from tilec.ir.launch import LaunchCondition
 from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
+from tilec.passes.covering import Cover
+from tilec.passes.prepared import Copies
 from tilec.passes.products import Products
 from tilec.passes.windows import Window
 
 if TYPE_CHECKING:
     from tilec.passes.asynchronous import Asynchronous
-    from tilec.passes.copies import Copies
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,10 @@ class Variant:
     """loads (by id of the op) of 16 bytes a lane that lanes share out"""
     crossing: frozenset[int] = frozenset()
     """loads (by id of the op) that pass through shared memory"""
+    covers: Mapping[int, Cover] = field(default_factory=dict)
+    """accesses (by id of the op) whose elements are picked out of vectors that cover them"""
+    private: frozenset[str] = frozenset()
+    """tensors that are combined into in shared memory first"""
     merged: bool = False
     """where a row's reductions follow from each other two of them share an exchange"""
     reasons: tuple[str, ...] = field(default=(), compare=False)

@@ -16,6 +16,8 @@ from tilec.passes.axes import Axes, classify
 from tilec.passes.placement import Placement, place
 from tilec.passes.products import InRegisters, ProductPlan, Products, plan_products
 from tilec.passes.schedule import Scheduled, schedule
+from tilec.passes.schedule.clone import Numbers
+from tilec.passes.schedule.partial import defer_plain_sums
 from tilec.passes.uses import all_ops
 from tilec.plan.candidate import Candidate
 from tilec.remembered import remembered
@@ -68,12 +70,20 @@ def plan(
 ) -> Planned:
     """A nest with its products, shared out over `warps` where the candidate does not say; `scheduled` is what stands for the nest. Raises
     TileError where its products cannot be compiled."""
-    scheduled = scheduled or Scheduled(nest, program)
+    scheduled = scheduled or _deferring(program, nest)
     nest, axes = classify(program, scheduled.nest)
     form = "auto" if candidate.mma == "wgmma" else candidate.mma
     count = candidate.warps or warps
     products = plan_products(nest, axes, target, count, form, scheduled.origin)
     return Planned(nest, axes, place(nest), products, scheduled.steps)
+
+
+def _deferring(program: t.Program, nest: t.Nest) -> Scheduled:
+    """A nest as it is, but for sums that its loops add up where there are no products."""
+    done = False
+    if program.math == "fast" and not any(isinstance(op, t.Dot) for op in all_ops(nest.body)):
+        nest, done = defer_plain_sums(nest, Numbers((*program.nests, nest)))
+    return Scheduled(nest, program, steps=("defer_sums",) if done else ())
 
 
 @remembered
@@ -131,7 +141,7 @@ def variants(
         return [(found, v) for v in assignment.variants()]
 
     found = planned(program, nest, target, candidate)
-    if not found.steps:
+    if not found.steps or found.products is None:
         return of(found, general_only)
     own = of(found, general_only)
     general = [v for _, v in own if not v.aligned]

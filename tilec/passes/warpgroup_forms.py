@@ -10,13 +10,21 @@ from typing import TypeVar
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym
-from tilec.lazy_dataclass import dataclass
-from tilec.passes import block_tables, computed, reload, skip_dead, turning, warp_fit
+from tilec.passes import (
+    all_trips,
+    block_tables,
+    computed,
+    mask_words,
+    reload,
+    skip_dead,
+    turning,
+    warp_fit,
+)
 from tilec.passes.assign_asynchronous import AsynchronousAssignment
-from tilec.passes.assign_layouts import Variant
-from tilec.passes.axes import Axes, classify
+from tilec.passes.axes import classify
 from tilec.passes.boxes import Unsuited
-from tilec.passes.placement import Placement, place
+from tilec.passes.forms import Form
+from tilec.passes.placement import place
 from tilec.passes.products import plan_products
 from tilec.passes.schedule import schedule
 from tilec.passes.uses import Definitions, all_ops
@@ -34,21 +42,6 @@ Snapshot = Callable[[str, object], None]
 
 def no_snapshot(name: str, result: object) -> None:
     """Nobody looks."""
-
-
-@dataclass(frozen=True)
-class Form:
-    """A variant with the nest and the program that it is of."""
-
-    program: t.Program
-    nest: t.Nest
-    axes: Axes
-    placement: Placement
-    variant: Variant
-    schedule: tuple[str, ...] = ()
-    """what was done to the nest for it"""
-    all_trips: str = ""
-    """why trips are run that a mask from memory empties, where there is one"""
 
 
 def take_all(forms: list[Form]) -> bool:
@@ -113,11 +106,22 @@ def _skipping(
     shown: Shown,
 ) -> list[Form]:
     """The forms that skip the trips which masks empty, behind what is `made` ahead; where there are none the others learn why."""
-    tables, reason = _tables(program, nest, target, candidate, made)
     found: list[Form] = []
-    if tables is not None:
-        shown.append(("block_tables", replace(tables.program, nests=(tables.nest,))))
-        found, reason = as_it_stands(tables.program, tables.nest, target, candidate, tables, shown)
+    reason = ""
+    for in_words in (True, False):
+        tables, reason = _tables(program, nest, target, candidate, made, in_words)
+        if tables is None:
+            break
+        here: Shown = [("block_tables", replace(tables.program, nests=(tables.nest,)))]
+        found, reason = as_it_stands(tables.program, tables.nest, target, candidate, tables, here)
+        packed = any(isinstance(copy, mask_words.PackedTable) for copy in tables.copies)
+        if found or not packed:
+            shown += here
+            whole = all_trips.all_trips(tables) if found else None
+            if whole is not None:
+                others, _ = as_it_stands(whole.program, whole.nest, target, candidate, whole)
+                found = [replace(form, beside=others[0] if others else None) for form in found]
+            break
     if not found and reason:
         forms[:] = [replace(form, all_trips=reason) for form in forms]
     return found
@@ -129,13 +133,21 @@ def _tables(
     target: Target,
     candidate: Candidate,
     made: computed.Computed | None,
+    in_words: bool,
 ) -> tuple[block_tables.Skipping | None, str]:
     """The nest whose loops skip trips by tables of blocks, made by nests that take tensors at any address where a block reads rows alone; or why
-    they do not."""
+    they do not. `in_words`: with masks as words of bits where they can be."""
     found, reason = block_tables.skipping(program, nest)
     if found is None:
         return None, reason
-    copies = [_own_form(copy, target, candidate, not copy.reads_tiles) for copy in found.copies]
+    if in_words:
+        found = mask_words.in_words(found)
+    copies = [
+        copy
+        if isinstance(copy, mask_words.PackedTable)
+        else _own_form(copy, target, candidate, not copy.reads_tiles)
+        for copy in found.copies
+    ]
     known = [copy for copy in copies if copy is not None]
     if len(known) < len(copies):
         return None, "a block of the mask or the values does not fit into registers"

@@ -46,6 +46,18 @@ class Candidate:
     math: Literal["fast", "strict"] = "fast"
     origin: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def smaller_tiles(self) -> str:
+        """What to do where a block has no room for the tiles."""
+        tiles = [n for n in self.values if n in self.tiles]
+        sizes = ", ".join(f"`{n} = {self.values[n]}`" for n in tiles)
+        given = " ".join(f"-D {n}" for n in tiles if self.origin.get(n) == "option")
+        return (
+            "use smaller tiles"
+            + (f" than {sizes}" if sizes else "")
+            + (f", or leave `{given}` out" if given else "")
+        )
+
     def with_choice(self, choice: Choice) -> Candidate:
         """The same with the values of `choice`, whose origin is "tuned"; names that a candidate has not are passed over."""
         values = {n: choice.get(n, v) for n, v in self.values.items()}

@@ -9,7 +9,7 @@ import numpy as np
 from tilec.ir.dtypes import DType
 from tilec.reference.numbers import Array, to_compute
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 16
 """Elements compared at a time."""
 
 
@@ -91,30 +91,35 @@ class _Tally:
     ) -> None:
         """Count one block that begins at element `first`."""
         with np.errstate(all="ignore"):
-            want = expected.astype(np.float64)
             bound = bound.astype(np.float64)
+            known = np.isfinite(bound)
+            count = int(np.count_nonzero(known))
+            self.unknown += known.size - count
+            if not count:
+                return
+            places = None
+            if count < known.size:  # nothing is computed for elements that are not compared
+                places = np.flatnonzero(known)
+                actual, expected, bound = actual[places], expected[places], bound[places]
+            want = expected.astype(np.float64)
             have = actual.astype(np.float64)
-            unknown = np.isinf(bound) | np.isnan(bound)
             if rtol is not None or atol is not None:
-                loose = (atol or 0.0) + (rtol or 0.0) * np.abs(want)
-                bound = np.where(unknown, np.inf, loose)
+                bound = (atol or 0.0) + (rtol or 0.0) * np.abs(want)
             # integers beyond 2^53 are compared as they are
             equal = actual == expected if actual.dtype.kind in "iub" else have == want
-            both_nan = np.isnan(have) & np.isnan(want)
-            distance = np.where(equal | both_nan, 0.0, np.abs(have - want))
-            odd = np.isnan(distance) | np.isinf(distance)
-            wrong = ~unknown & (odd | ~(distance <= bound))
+            same = equal | (np.isnan(have) & np.isnan(want))
+            distance = np.where(same, 0.0, np.abs(have - want))
+            odd = ~np.isfinite(distance)
+            # where a NaN is expected, `rtol` of it is one
+            wrong = odd | ~(same | (distance <= bound))
             share = np.where(odd, np.inf, np.where(distance == 0, 0.0, distance / bound))
-            share = np.where(unknown, -1.0, share)
-        self.unknown += int(unknown.sum())
-        self.mismatches += int(wrong.sum())
-        self.nans += int((wrong & (np.isnan(have) | np.isnan(want))).sum())
-        known = ~unknown & ~odd
-        if known.any():
-            self.max_error = max(self.max_error, float(distance[known].max()))
+        self.mismatches += int(np.count_nonzero(wrong))
+        self.nans += int(np.count_nonzero(wrong & (np.isnan(have) | np.isnan(want))))
+        if not odd.all():
+            self.max_error = max(self.max_error, float(distance[~odd].max()))
         at = int(np.argmax(share))
-        if share[at] >= 0 and (self.worst is None or share[at] > self.worst[0]):
-            self.worst = (float(share[at]), first + at)
+        if self.worst is None or share[at] > self.worst[0]:
+            self.worst = (float(share[at]), first + (at if places is None else int(places[at])))
             self.bound = float(bound[at])
 
     def result(

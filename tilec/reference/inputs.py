@@ -23,7 +23,10 @@ from tilec.reference.numbers import Array, array_shape, compute_dtype, pack, rou
 from tilec.reference.precision import operands
 
 PART = 1 << 20
-"""Normal numbers that are drawn one after the other."""
+"""Normal numbers that are drawn one after the other, by one thread."""
+
+BLOCK = 1 << 15
+"""Of them, those in one buffer: one of a whole part would be new pages from the system for each part, which takes longer than drawing."""
 
 
 @dataclass
@@ -99,8 +102,10 @@ def _normal(
         if dtype.bits == 64:
             into[:] = generator.standard_normal(into.size)
             return
-        normal = generator.standard_normal(into.size, np.float32)
-        into[:] = round_to(normal, dtype) if dtype.bits == 8 else normal
+        for first in range(0, into.size, BLOCK):
+            block = into[first : first + BLOCK]
+            normal = generator.standard_normal(block.size, np.float32)
+            block[:] = round_to(normal, dtype) if dtype.bits == 8 else normal
 
     parts = [pool.submit(draw, part) for part in range(-(-flat.size // PART))]
 

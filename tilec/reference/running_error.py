@@ -259,10 +259,11 @@ class BoundedArithmetic(Arithmetic):
 
     def moved(self, op: str, x: Array, error: Array, value: Array) -> Array:
         """Greatest change of a function when its argument moves by `error`."""
-        if op == "exp":
-            change = np.abs(value) * np.expm1(error)
-        elif op == "exp2":
-            change = np.abs(value) * np.expm1(error * np.log(2.0))
+        if op in ("exp", "exp2"):
+            # the value of what lies far below 0 is 0, and stays so
+            end = np.abs(elementwise.FUNCTIONS[op](x + error) - value)
+            near = np.abs(value) * np.expm1(error if op == "exp" else error * np.log(2.0))
+            change = np.where(error > 1, end, near)
         elif op in ("sin", "cos"):
             change = np.minimum(error, 2.0)
         else:
@@ -351,8 +352,10 @@ class BoundedArithmetic(Arithmetic):
                 return Tile(value, kept, _clean(value, bound, bound))
             case "sum":
                 value = np.asarray(np.sum(data, over))
-                rounding = max(count - 1, 0) * unit * np.sum(np.abs(data) + moved, over)
-                total = rounding + (0.0 if error is None else np.sum(error, over))
+                size = np.sum(np.abs(data) + moved, over)
+                total = max(count - 1, 0) * unit * size
+                total = total + (0.0 if error is None else np.sum(error, over))
+                total = _in_any_order(value, size, total, dtype)
             case "prod":
                 value = np.asarray(np.prod(data, over))
                 size = np.prod(np.abs(data) + moved, over)
@@ -404,6 +407,7 @@ class BoundedArithmetic(Arithmetic):
         count = np.arange(data.shape[axis]).reshape(shape)
         mass = np.add.accumulate(np.abs(data) + error, axis)
         total = count * (self.ulp(dtype) / 2) * mass + np.add.accumulate(error, axis)
+        total = _in_any_order(value, mass, total, dtype)
         # a scan in blocks adds and takes away block totals: twice the sequential bound covers it
         result = self.settle(value, np.where(np.isfinite(value), 2 * total, 0.0), dtype)
         return Tile(result.data, tile.present, result.error)
@@ -466,6 +470,7 @@ class BoundedArithmetic(Arithmetic):
             present = intersect([accumulate, Tile(value, present)])
         # total + (K + 1) ulp (size + total)
         size = size + total
+        total = _in_any_order(value, size, total, dtype)
         size *= (depth + (accumulate is not None)) * self.ulp(dtype)
         total = np.asarray(size + total)
         if types[0].bits == 8 and types[0].is_float and depth:
@@ -477,6 +482,16 @@ class BoundedArithmetic(Arithmetic):
             total = np.where(np.isfinite(value) | doubtful, total, 0.0)
         result = self.settle(value, np.asarray(total), dtype)
         return Tile(result.data, widen(present, value.shape), result.error)
+
+
+def _in_any_order(value: Array, size: Array, total: Array | float, dtype: DType) -> Array:
+    """The bound `total` of a sum whose terms' sizes add up to `size`: infinite where the order decides which partial sums leave the
+    type, and so whether the result is the sum, an infinity of either sign, or NaN."""
+    limit = greatest(dtype)
+    if not size.size or np.max(size) <= limit:
+        return np.asarray(total)
+    mixed = np.isfinite(size) & (size > limit) & (np.abs(value) < size * (1 - 2.0**-30))
+    return np.where(mixed, np.inf, total)
 
 
 def _error_of_product(

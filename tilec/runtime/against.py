@@ -19,7 +19,7 @@ from tilec.ir.dtypes import DType
 from tilec.reference.numbers import Array, to_compute
 from tilec.runtime import bench
 from tilec.runtime.arguments import tensor_bytes, tensor_shape, tensor_strides
-from tilec.runtime.report import Comparison, Timing
+from tilec.runtime.outcome import Comparison, Timing
 from tilec.runtime.torch_check import TorchCheck, stored_type
 from tilec.runtime.verify import Case, Tolerance, elements, load_reference
 from tilec.runtime.work import has_tf32

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from tilec.resources import resource_text
 from tilec.runtime.device import Buffer, Gpu
 from tilec.runtime.launching import ConcreteLaunch, PackedArgument
-from tilec.runtime.report import Timing
+from tilec.runtime.outcome import Timing
 from tilec.source.exhaustive import assert_never
 from tilec.toolchain.build import Toolchain, compile_cubin
 from tilec.toolchain.cache import Cache, cache_key

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from tilec.runtime.report import Outcome, Timing, table
+from tilec.runtime.outcome import Outcome, Timing, table
 from tilec.source.diagnostics import fail
 
 _COLUMNS = (

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilec.runtime.report import Energy, Outcome, table
+from tilec.runtime.outcome import Energy, Outcome, table
 from tilec.source.diagnostics import fail
 
 SECONDS = 2.0

@@ -31,7 +31,7 @@ from tilec.runtime.device import Gpu
 from tilec.runtime.energy import EnergyCounter, open_counter
 from tilec.runtime.gpu_run import DeviceCall, launched, moved_bytes, prepare_call
 from tilec.runtime.launching import choose_target
-from tilec.runtime.report import Comparison, Energy, Outcome, Timing
+from tilec.runtime.outcome import Comparison, Energy, Outcome, Timing
 from tilec.runtime.run_options import RunOptions
 from tilec.runtime.sizes import ragged_sizes
 from tilec.runtime.variant_sizes import (
@@ -96,7 +96,7 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
         self._entries: dict[str, tuple[str, ...]] = {}
         self._builders = ThreadPoolExecutor(min(cores(), MOST_BUILDERS))
         self._building: dict[tuple[str, ...], Future[Built]] = {}
-        self._ahead: tuple[str, CallSizes, Case, Bounds] | None = None
+        self._ahead: tuple[str, CallSizes, Future[Case], Bounds] | None = None
         self._said: set[Diagnostic] = set()
         self._flush: bench.CacheFlush | None = None
         self._energy: EnergyCounter | None = None
@@ -251,13 +251,16 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
     def _oracle(self, kernel: CompiledKernel, sizes: CallSizes) -> tuple[Case, Bounds]:
         """The arguments of a call and what it must give, which may have been prepared."""
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead[:2] == (kernel.name, sizes):
-            return ahead[2:]
+        if ahead is not None:
+            # waited for in any case: no process is copied while a thread of it multiplies
+            case = ahead[2].result()
+            if ahead[:2] == (kernel.name, sizes):
+                return case, ahead[3]
         case = self._case(kernel, sizes)
         return case, interpreter_bounds(case)
 
     def _prepare_next(self, kernel: CompiledKernel, sizes: CallSizes) -> None:
-        """The arguments and results of the call behind this one."""
+        """The arguments and results of the call behind this one; what its checks say is evaluated while this one is verified."""
         with suppress(TileError):  # said when it is that call's turn
             calls = [(k, s) for k in self.compiled.kernels for s in self.cases(k)]
             here = [n for n, (k, s) in enumerate(calls) if k is kernel and s == sizes]
@@ -265,7 +268,8 @@ class KernelRunner(AbstractContextManager["KernelRunner"]):
                 check_call(other.plan, of)
                 if moved_bytes(other.plan, of) <= MOST_AHEAD:
                     case = self._case(other, of)
-                    self._ahead = other.name, of, case, interpreter_bounds(case)
+                    bounds = interpreter_bounds(case)
+                    self._ahead = other.name, of, self._builders.submit(check_ahead, case), bounds
 
     def _start(self, names: tuple[str, ...]) -> Future[Built]:
         """The build of entry points, begun if it was not yet."""

@@ -176,8 +176,11 @@ def _shrunk(
     return sizes
 
 
-def repaired(program: ir.Program, wanted: Mapping[str, int]) -> dict[str, int] | None:
-    """`wanted` (an extent for every dimension) moved into its bounds and until every contract holds; None where nothing near does."""
+def repaired(
+    program: ir.Program, wanted: Mapping[str, int], most: int = 4 * ELEMENT_LIMIT
+) -> dict[str, int] | None:
+    """`wanted` (an extent for every dimension) moved into its bounds and until every contract holds; None where nothing near does, or a tensor
+    has more than `most` elements."""
     sizes = dict(wanted)
     for dim in program.dims:
         low, high = program.lower.get(dim, 0), program.upper.get(dim)
@@ -196,7 +199,7 @@ def repaired(program: ir.Program, wanted: Mapping[str, int]) -> dict[str, int] |
             return None
         sizes = moved
     held = all(_holds(program, c, sizes) for c in program.contracts)
-    return sizes if held and _elements(program, sizes) <= 4 * ELEMENT_LIMIT else None
+    return sizes if held and _elements(program, sizes) <= most else None
 
 
 def _moved(

@@ -153,8 +153,8 @@ def chosen_variants(program: Program, target: TargetPlan, sizes: VariantSizes) -
     for step in chosen_steps(target, env, addresses):
         found = (a for a in step.launches if holds(a.condition, env, addresses))
         if (launch := next(found, None)) is not None:
-            before = (a for a in launch.before if holds(a.condition, env, addresses))
-            chosen += [a.kernel for a in (*before, launch)]
+            beside = (a for a in launch.every if a is launch or holds(a.condition, env, addresses))
+            chosen += [a.kernel for a in beside]
     return chosen
 
 

@@ -26,11 +26,15 @@ from tilec.source.diagnostics import TileError, fail
 from tilec.syntax import ast
 from tilec.syntax.loading import Program as Files
 
-BLOCK = 1 << 20
-"""Elements compared at a time, by one thread."""
+SHARE = 1 << 20
+"""Elements of an output that one thread compares, in blocks."""
 
-MOST_THREADS = 16
-"""Of a comparison: each has 100 MB of a block's float64 values."""
+BLOCK = 1 << 16
+"""Elements compared at a time. The allocator gives as much memory out again; what is larger comes as new pages from the system each
+time, which takes longer than comparing does."""
+
+MOST_THREADS = 4
+"""Of a comparison: more wait for the interpreter's lock, between operations of some microseconds, longer than they compute."""
 
 MOST_PROCESSES = 16
 FOR_PROCESSES = 10**9
@@ -160,7 +164,7 @@ def interpreter_bounds(
 def check_ahead(case: Case) -> Case:
     """The case with its checks evaluated, where what they give is not too much to keep; whether they can be is said when they are needed."""
     elements = sum(prod(tensor_shape(t, case.sizes.environment)) for t in case.written)
-    if elements > MOST_CHECKED:
+    if elements > MOST_CHECKED or case.checked is not None:
         return case
     with suppress(TileError):
         return replace(case, checked=tuple(stated_blocks(case)))
@@ -326,32 +330,38 @@ def _compare_flat(
     """The comparison with the worst element's place in row-major order."""
     flat_actual, flat_expected = actual.reshape(-1), expected.reshape(-1)
 
-    def block(first: int) -> Comparison:
-        part = slice(first, first + BLOCK)
-        return compare(
-            flat_actual[part],
-            flat_expected[part],
-            bound(part),
-            dtype,
-            rtol=tolerance.rtol,
-            atol=tolerance.atol,
-        )
+    def share(start: int) -> Comparison:
+        end = min(start + SHARE, flat_expected.size)
+        total: Comparison | None = None
+        for first in range(start, max(end, start + 1), BLOCK):
+            part = slice(first, min(first + BLOCK, end))
+            one = compare(
+                flat_actual[part],
+                flat_expected[part],
+                bound(part),
+                dtype,
+                rtol=tolerance.rtol,
+                atol=tolerance.atol,
+            )
+            total = _joined(total, one, first)
+        assert total is not None
+        return total
 
-    firsts = range(0, max(1, flat_expected.size), BLOCK)
-    workers = min(len(firsts), cores(), MOST_THREADS)
+    starts = range(0, max(1, flat_expected.size), SHARE)
+    workers = min(len(starts), cores(), MOST_THREADS)
     total: Comparison | None = None
     # NumPy lets go of the interpreter's lock while it computes
     with ThreadPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
         compared: Iterator[Comparison] = (
-            map(block, firsts) if pool is None else pool.map(block, firsts)
+            map(share, starts) if pool is None else pool.map(share, starts)
         )
-        for first, one in zip(firsts, compared, strict=True):
-            total = _joined(total, one, first)
+        for one in compared:
+            total = _joined(total, one)
     assert total is not None
     return total
 
 
-def _joined(total: Comparison | None, one: Comparison, first: int) -> Comparison:
+def _joined(total: Comparison | None, one: Comparison, first: int = 0) -> Comparison:
     """The comparison of a block that begins at element `first`, added to those before it."""
     if one.worst_index is not None:
         one = replace(one, worst_index=(one.worst_index[0] + first,))

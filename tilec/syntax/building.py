@@ -543,6 +543,9 @@ def _one_range(kind: str, names: int, ranges: Sequence[ast.Range]) -> str:
             return f"write `{kind}({texts[0]} : {texts[1]})`"
         if len(texts) == 2:
             return f"write `{kind}({texts[0]} by {texts[1]})`, or one range for each name"
+    if kind == "parallel" and len(texts) == 2 * names:
+        spans = (f"{n} by {size}" for n, size in zip(texts[:names], texts[names:], strict=True))
+        return f"write `parallel({', '.join(spans)})`, or one range for each name"
     return "give one range for each name"
 
 

@@ -122,6 +122,10 @@ CHARACTER_HELP = {
     "!": "write `not x`, or `!=` to compare",
     "?": "write `a if condition else b`",
     "\\": "a line goes on inside `(` and `)` without a mark at its end",
+    "−": "write `-`",
+    "“": 'strings stand between `"` and `"`',
+    "”": 'strings stand between `"` and `"`',
+    "’": 'strings stand between `"` and `"`',
     "\r": "lines end with a line feed, or a carriage return and a line feed",
 }
 """What to write instead of characters that other languages use."""

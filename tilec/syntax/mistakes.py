@@ -120,6 +120,8 @@ def _misplaced(found: Lexeme, could: frozenset[str], reader: Reader) -> TileErro
         )
     if "KERNEL" in could and found.type in ("NAME", "FOR", "IF", "RETURN", "ASSERT"):
         near = difflib.get_close_matches(found.text, ("kernel", "fn", "const", "import"), n=1)
+        if found.type == "NAME" and _followed_by(found, " = "):
+            near = [f"const {found.text} = …"]
         return fail(
             "E0112",
             f"unexpected {_described(found)} outside a declaration",
@@ -201,7 +203,7 @@ def _help(found: Lexeme, previous: Lexeme | None, could: frozenset[str], reader:
         return helped
     if found.type == "STRING" and (helped := _of_string(found, previous, reader)):
         return helped
-    if first == "FOR" and found.type == "COLON" and could == {"LPAR"}:
+    if first == "FOR" and could == {"LPAR"}:
         return "loops go over `parallel(…)` (the grid), `range(…)` (in order) or `unroll(…)`"
     if found.text == "@" and "KERNEL" in could:
         return "there are no decorators; write `kernel NAME(…) -> …:`"
@@ -223,12 +225,23 @@ def _help(found: Lexeme, previous: Lexeme | None, could: frozenset[str], reader:
         return "`None` stands only inside an index: `x[:, None]`"
     if found.type in ("AMPERSAND", "BAR") and before == found.type:
         return "write `and`, `or` for scalars and `&`, `|` for tiles"
+    if found.type == "FOR" and reader.brackets:
+        return "nothing is made by a `for` in an expression; a loop adds up: `for n in range(4):` and `t += …`"
+    if found.text == "*" and "INTEGER" in could:
+        return "there are no pointers; index the tensor: `x[i]`"
+    if found.type == "NAME" and before == "NAME" and previous is not None:
+        if "//" in _before(previous):
+            return "`//` divides; comments begin with `#`"
+        if previous is reader.first and _followed_by(found, " ="):
+            return f"a name takes its dtype from its value: `{found.text} = …`"
     if found.type == "COLON" and before == "COLON":
         return "a slice has a start and an end only: `x[0:64]`; every second element of a tensor is `x[2 * i]`"
     if found.text in RESERVED and "NAME" in could:
         return f"`{found.text}` is a word of the language; choose another name"
     if previous is not None and before == "SIGN" and _doubled(previous):
         return "`++` and `--` do not exist; write `x += 1`"
+    if found.type == "_NEWLINE" and before == "RETURN":
+        return "a `fn` returns a value: `return x`; a kernel stores its results"
     if found.type == "_NEWLINE" and "INTEGER" in could:
         return "a line goes on after its end only inside `(` or `[`"
     return ""
@@ -238,6 +251,11 @@ def _of_head(found: Lexeme, previous: Lexeme | None, could: frozenset[str]) -> s
     """What was probably meant in the head of a kernel, or nothing."""
     if found.type == "COMMA" and "COLON" in could and "RPAR" not in could:
         return "several outputs stand in brackets: `-> (y: f32[N], z: f32[N]):`"
+    before = previous.type if previous is not None else ""
+    if found.type == "LSQB" and before == "COLON":
+        return "the element type stands in front: `x: f32[N]`"
+    if found.type == "DOT" and before == "NAME":
+        return "element types have no module: `f32`, `bf16`"
     if could == {"COLON"} and found.type != "_NEWLINE":
         if previous is not None and previous.text in DTYPES:
             return f"an output has a name: `-> y: {previous.text}[…]:`"
@@ -253,6 +271,12 @@ def _of_string(found: Lexeme, previous: Lexeme | None, reader: Reader) -> str:
         if previous.type == "STRING":
             return "comments begin with `#`"
     return ""
+
+
+def _before(lexeme: Lexeme) -> str:
+    """Its line up to it."""
+    text, start = lexeme.span.source.text, lexeme.span.start
+    return text[text.rfind("\n", 0, start) + 1 : start]
 
 
 def _followed_by(lexeme: Lexeme, text: str) -> bool:

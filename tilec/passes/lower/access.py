@@ -104,7 +104,8 @@ def at_least(context: Context, axis: k.LoopAxis, limit: Sym) -> Guards:
     if context.facts.prove_nonnegative(-limit):
         return guards
     bound = context.limit(limit, axis.name + "_begin")
-    if axis.layout.vector == 1:
+    whole = not axis.windowed and context.facts.divides(limit, axis.layout.vector)
+    if axis.layout.vector == 1 or whole:
         at = k.Index(coordinate(axis, element=False), I32)
         guards.vector.append(k.Apply("ge", (at, bound), BOOL))
         return guards
@@ -179,9 +180,11 @@ class AddressBuilder:
         writable: bool,
         span_op: t.Op,
         own_pointer: bool = False,
+        open_along: bool = False,
     ) -> Address:
         """The address of an access whose axes run along `coords`. `own_pointer`: each thread's share of the coordinates goes into
-        the pointer, so that its steps are at distances that all threads have in common."""
+        the pointer, so that its steps are at distances that all threads have in common. `open_along`: the bounds of the last term are
+        left to who asks."""
         context = self.context
         tensor = context.program.tensor(access.tensor)
         view = next((v for v in context.program.views if v.name == access.view), None)
@@ -209,7 +212,10 @@ class AddressBuilder:
                         if axis is None:
                             guards.add(self._single(term, dim))
                             continue
-                        guards.add(span_guards(context, axis, term, dim))
+                        if open_along and n == len(access.terms) - 1:
+                            guards.add(padding(context, axis))
+                        else:
+                            guards.add(span_guards(context, axis, term, dim))
                     elif axis is not None:
                         guards.add(padding(context, axis))
                     if axis is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
@@ -25,6 +26,7 @@ from tilec.passes.lower.bits import has_word
 from tilec.passes.lower.context import Context
 from tilec.passes.lower.leaving import Leaving
 from tilec.passes.lower.left import left_operand
+from tilec.passes.lower.operand_rings import OperandRings
 from tilec.passes.lower.own_range import OwnRange, find_own_range
 from tilec.passes.lower.parts import left_parts, load_whole, place_left, start_in_parts
 from tilec.passes.lower.products import accumulators, products_of
@@ -43,26 +45,11 @@ KEEPS_DIVISORS = (40, 128)
 beside tiles that are brought, which take its last ones."""
 
 
-class Roles:
-    """Names of rings and barriers of one nest, the producer's ops, and what lowering of the consumers asks for."""
+class Roles(OperandRings):
+    """The producer's ops of one nest, and what lowering of the consumers asks for."""
 
     def __init__(self, context: Context, form: Asynchronous):
-        self.context = context
-        self.form = form
-        self.turns: set[int] = set()
-        """loops in which warpgroups take turns at starting products, by id of the op"""
-        self.panels: list[a.PanelBuffer] = []
-        self.buffers: dict[int, a.PanelBuffer] = {}
-        """by id of the operand's value"""
-        self.rings: dict[Channel, str] = {}
-        self.channel_of: dict[int, Channel] = {}
-        self.sites: dict[int, tuple[Channel, Site]] = {}
-        """by id of a load op"""
-        self.site_of: dict[int, Site] = {}
-        """by id of the operand's value"""
-        self.barriers: list[a.Barrier] = []
-        self.pairs: dict[Channel, tuple[a.Barrier, a.Barrier]] = {}
-        """of what a slot is full and free by"""
+        super().__init__(context, form)
         self.maps: dict[tuple[object, ...], TensorMapArgument] = {}
         self.policies: dict[str, a.CachePolicy] = {}
         """by name of the tensor"""
@@ -78,52 +65,11 @@ class Roles:
         """how warpgroups end the loop being lowered"""
         self.delayed: t.Dot | None = None
         """the product of the loop being lowered, whose wait is left to its next trip"""
-        peers = form.sharing.size if form.sharing else 1
-        for channel in form.rings:
-            base = "_".join(dict.fromkeys(m.tensor for m in channel.members))
-            ring = context.names.unique(f"{base}_ring")
-            self.rings[channel] = ring
-            for n, member in enumerate(channel.members):
-                if channel.again is not None:
-                    known = channel.again.sites[0].operands[n]
-                    buffer = self.buffers[known.source.id]
-                else:
-                    name = context.names.unique(f"{member.tensor}_tiles")
-                    sides = (member.rows, member.cols)
-                    buffer = a.PanelBuffer(name, member.dtype, *sides, channel.slots)
-                    self.panels.append(buffer)
-                for site in channel.sites:
-                    self.buffers[site.operands[n].source.id] = buffer
-                    self.channel_of[site.operands[n].source.id] = channel
-                    self.site_of[site.operands[n].source.id] = site
-                    if channel not in form.rows:
-                        self.sites[id(site.loads[n])] = (channel, site)
-            if channel.again is not None:
-                self.pairs[channel] = self.pairs[channel.again]
-                continue
-            warps = form.warpgroups * 4 * self._peers(channel)
-            pair = (
-                a.Barrier(context.names.unique(f"{ring[:-5]}_full"), channel.slots, 1),
-                a.Barrier(context.names.unique(f"{ring[:-5]}_free"), channel.slots, warps),
-            )
-            self.pairs[channel] = pair
-            self.barriers += pair
-        self.peers = peers
+        self.peers = form.sharing.size if form.sharing else 1
         self.sums = SharedSums(context, form.split) if form.split is not None else None
         self.leaving: Leaving | None = None
         if form.departure is not None:
             self.leaving = Leaving(context, form.departure, form.warpgroups, self.map_of)
-
-    def _peers(self, channel: Channel) -> int:
-        """CTAs whose copies land in this CTA's slots."""
-        sharing = self.form.sharing
-        loads = [load for site in channel.sites for load in site.loads]
-        if sharing is None or not any(load.out.id in sharing.shared for load in loads):
-            return 1
-        return sharing.size
-
-    def _barrier(self, channel: Channel, free: bool) -> str:
-        return self.pairs[channel][free].name
 
     # ---- the producer
 
@@ -198,10 +144,10 @@ class Roles:
         """Wait for a free slot and start the copies into it."""
         context = self.context
         ring = self.rings[channel]
-        full = self._barrier(channel, free=False)
+        full = self.barrier(channel, free=False)
         span = site.loads[-1].span
         context.out += [
-            a.BarrierWait(self._barrier(channel, free=True), ring, span=span),
+            a.BarrierWait(self.barrier(channel, free=True), ring, span=span),
             a.BarrierExpect(full, ring, channel.bytes, span=span),
         ]
         streamed = {s.value for s in self.form.streams}
@@ -274,7 +220,8 @@ class Roles:
         extents = [1] * len(box.dims)
         extents[box.row] = rows
         extents[box.col] = buffer.panel
-        size = tensor.dtype.bits // 8
+        dtype = U32 if tensor.words else tensor.dtype
+        size = dtype.bits // 8
         copies = context.variant.copies
         copy = copies.of(tensor.name) if copies is not None else None
         strides = box.strides[:-1] if copy is None else copy.strides
@@ -289,7 +236,7 @@ class Roles:
             name = context.names.unique(f"{tensor.name}_map")
             # products take f32 as tf32: the copy rounds, where the instruction would cut off; a result, and one row, keep their bits
             operand = tensor.role not in ("output", "inout") and buffer.rows > 1
-            dtype = TF32 if tensor.dtype == F32 and operand else tensor.dtype
+            dtype = TF32 if dtype == F32 and operand else dtype
             instead = copy.instead if copy is not None else None
             self.maps[parts] = TensorMapArgument(name, tensor.name, dtype, *parts[1:], instead)
         return self.maps[parts].name
@@ -356,6 +303,7 @@ class Roles:
         assert row is not None and col is not None
         name = context.names.unique(f"{load.access.tensor}_tile")
         bits = load.out.type.dtype == BOOL and has_word(col)
+        words = context.program.tensor(load.access.tensor).words > 0
         fragment = k.Fragment(name, load.out.type.dtype, context.ordered((row, col)))
         if bits:
             fragment = k.Fragment(name, U32, (row,))
@@ -365,7 +313,9 @@ class Roles:
         tile = self.tile(site.operands[0])
         context.out += [
             k.Declare(fragment, None, span=load.span),
-            a.TileLoad(fragment, tile, blocks, first_row(self.form, blocks), bits, span=load.span),
+            a.TileLoad(
+                fragment, tile, blocks, first_row(self.form, blocks), bits, words, span=load.span
+            ),
         ]
         return fragment
 
@@ -374,20 +324,6 @@ class Roles:
         for channel in self.form.channels:
             if any(site.last is op for site in channel.sites) and not isinstance(op, t.Dot):
                 self.context.out += self.release(channel)
-
-    def wait(self, channel: Channel) -> None:
-        self.context.out.append(
-            a.BarrierWait(self._barrier(channel, free=False), self.rings[channel])
-        )
-
-    def release(self, channel: Channel, previous: bool = False) -> list[k.Op]:
-        """The slot is free, and the ring goes on; of the slot before: free alone."""
-        ring = self.rings[channel]
-        barrier = self._barrier(channel, free=True)
-        release: list[k.Op] = [a.BarrierRelease(barrier, ring, previous, self._peers(channel))]
-        if any(c.again == channel for c in self.form.channels):
-            release = []  # the slot is read once more
-        return release if previous else [*release, a.RingAdvance(ring)]
 
     def product(self, op: t.Dot) -> k.Fragment:
         """A product: wait for its tiles and start it. What it reads and writes is waited for by `retire`, or, where the wait is left to
@@ -411,7 +347,7 @@ class Roles:
                 operand_edges.clear(self, operand, isinstance(plan.a, InRegisters), op.span)
         ending = [channel for site, channel in sites.items() if site.last is op]
         if turned and self.delayed is op:
-            start_in_parts(self, op, target, ending)
+            self._start_in_parts(op, target, ending)
             return target
         turn = turn_of(self, op)
         if turned:
@@ -419,7 +355,7 @@ class Roles:
         if turn.takes:
             context.out.append(a.Turn("take", self.form.warpgroups, span=op.span))
         context.out.append(a.WarpgroupFence(span=op.span))
-        continues = self.continues(op)
+        continues = self._continues(op)
         start = start_product(context, self.form, op, plan, target, left, continues, self.tile)
         context.out.append(start)
         if self.delayed is op:
@@ -441,12 +377,18 @@ class Roles:
         self.rotated |= self.own is not None and self.own.partial
         return self.own
 
+    def _start_in_parts(self, op: t.Dot, target: k.Fragment, ending: list[Channel]) -> None:
+        """Start a product whose wait is left to the next trip part by part."""
+        place, continues = self.places[op.out.id], self._continues(op)
+        start_in_parts(self, op, target, place, continues, partial(self._wait_before, op, ending))
+        self._advance(op, ending)
+
     def _delay(self, op: t.Dot, ending: list[Channel]) -> None:
         """Wait for the product of the trip before, and release its slots."""
-        self.wait_before(op, ending)
-        self.advance(op, ending)
+        self._wait_before(op, ending)
+        self._advance(op, ending)
 
-    def wait_before(self, op: t.Dot, ending: list[Channel]) -> None:
+    def _wait_before(self, op: t.Dot, ending: list[Channel]) -> None:
         """The group ends here; behind the wait for the one before, which was the trip before's last, its slots are free."""
         context = self.context
         context.out += [a.WarpgroupCommit(), a.WarpgroupWait(1)]
@@ -454,7 +396,7 @@ class Roles:
         some = k.Apply("gt", (self._trip(op), k.Literal_(0, I32)), BOOL)
         context.out.append(k.IfUniform(some, body))
 
-    def advance(self, op: t.Dot, ending: list[Channel]) -> None:
+    def _advance(self, op: t.Dot, ending: list[Channel]) -> None:
         """To the next slots; let a chunk of the tile before leave."""
         self.context.out += [a.RingAdvance(self.rings[c]) for c in ending]
         if self.leaving is not None and self.leaving.departure.deferred:
@@ -467,12 +409,7 @@ class Roles:
             return k.Index(self.sums.number(), I32)
         return k.Index(Sym.of(loop.index), I32)
 
-    def tile(self, operand: Staged) -> k.TileAddress:
-        number = operand.source.id
-        ring = self.rings[self.channel_of[number]]
-        return k.TileAddress(self.buffers[number].name, k.Local(f"{ring}.slot", I32))
-
-    def continues(self, op: t.Dot) -> k.Expr | None:
+    def _continues(self, op: t.Dot) -> k.Expr | None:
         """Where the accumulators were not filled: whether the product adds to them."""
         around = self.context.definitions.loops[op.out.id]
         loop = around[-1] if around else None

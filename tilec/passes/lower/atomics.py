@@ -44,14 +44,15 @@ def lower_atomic(
         _vector(context, op, body, expr, address, fast)
         return
     dtype = context.program.tensor(op.access.tensor).dtype
-    atomic = atomic_ops.AtomicElement(
-        op.op,
-        address.pointer,
-        address.element,
-        converted(expr, dtype),
-        tuple(dict.fromkeys(guards.all)),
-        span=op.span,
-    )
+    given = converted(expr, dtype), tuple(dict.fromkeys(guards.all))
+    atomic: k.Op
+    if op.access.tensor in context.private:
+        buffer, _ = context.private[op.access.tensor]
+        atomic = atomic_ops.AtomicShared(op.op, buffer, address.element, *given, span=op.span)
+    else:
+        atomic = atomic_ops.AtomicElement(
+            op.op, address.pointer, address.element, *given, span=op.span
+        )
     if axes:
         body.finish(Guards(), [atomic], [], op.span)
     else:

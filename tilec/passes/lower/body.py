@@ -14,7 +14,8 @@ from typing import Literal
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir import window_ops as w
-from tilec.ir.atomic_ops import AtomicElement, AtomicVector
+from tilec.ir.atomic_ops import AtomicElement, AtomicShared, AtomicVector
+from tilec.ir.covering_ops import LoadCovering, StoreWoven
 from tilec.ir.dtypes import BOOL, F32, I32, U32, DType
 from tilec.ir.kernel_walking import follows
 from tilec.ir.symbolic import Sym, Var, sym_min
@@ -31,6 +32,7 @@ from tilec.passes.lower.access import (
 )
 from tilec.passes.lower.bits import column_bit, visible_bit
 from tilec.passes.lower.context import Context, computable, compute_type, converted
+from tilec.passes.lower.covering import load_covered, whole_or_edges
 from tilec.passes.lower.vectors import load_op
 from tilec.passes.lower.vectors import tail_count as tail_count
 from tilec.passes.lower.vectors import vector_access as vector_access
@@ -59,6 +61,8 @@ class Body(AddressBuilder):
         self.reloaded: dict[str, k.Fragment] = {}
         self.along: k.LoopAxis | None = None
         """the axis along which single elements are neighbours in memory: inside, an address of a row is needed once"""
+        self.covering: dict[tuple[object, ...], str] = {}
+        """names of covering vectors that the walk loads"""
         self.held: dict[str, k.Fragment] = {}
         """fragments that the walk reads"""
 
@@ -286,9 +290,12 @@ class Body(AddressBuilder):
             name = self.local_name(op.out.name or f"{op.access.tensor}_value")
             self.elements.append(k.Let(name, element.rep, element, span=op.span))
             return k.Local(name, element.rep)
-        address = self.address(op.access, coords, writable=False, span_op=op)
         dtype = op.out.type.dtype
         fast = next((a for a in self.axes if a.vectorised), None)
+        covered = None if fast is None else load_covered(self, op, coords, fast)
+        if covered is not None:
+            return k.Element(covered, dtype)
+        address = self.address(op.access, coords, writable=False, span_op=op)
         if fast is None or not vector_access(address, fast):
             guards = address.guards
             return k.Memory(address.pointer, address.element, dtype, guards.all)
@@ -392,7 +399,7 @@ class Body(AddressBuilder):
         body += [without(op, around) for op in after]
         ops = packed.extremes(edges.without_masks(tuple(body), self.axes))
         loop = k.TileLoop(self._nesting(), tuple(around), ops, parts, span=span)
-        whole = whole_or_cut(loop, span)
+        whole = whole_or_edges(self.context, loop, span) or whole_or_cut(loop, span)
         if self.context.variant.filled and whole is loop:
             whole = edges.filled_or_not(loop)
         if self.context.variant.asynchronous is not None:
@@ -498,8 +505,11 @@ def without(op: k.Op, guards: list[k.Expr]) -> k.Op:
             | w.LoadShifted()
             | k.StoreVector()
             | w.StoreWindow()
+            | LoadCovering()
+            | StoreWoven()
             | k.StoreElement()
             | AtomicElement()
+            | AtomicShared()
             | AtomicVector()
             | k.CopyAsync()
         ):

@@ -70,9 +70,11 @@ class Context:
     shared: list[k.SharedBuffer] = field(default_factory=list)
     tiles: list[k.TileBuffer] = field(default_factory=list)
     staged: dict[int, k.TileAddress] = field(default_factory=dict)
-    """operand tiles by the id of the value they hold"""
+    """operand tiles by the key of what they hold"""
     crossed: dict[int, tuple[str, int]] = field(default_factory=dict)
     """tiles that shared memory keeps by columns, by the id of the value: the buffer, and elements from a column to the next"""
+    private: dict[str, tuple[str, k.LoopAxis]] = field(default_factory=dict)
+    """tensors that the CTA combines into in shared memory: the buffer, and its elements along all threads"""
     extra_axes: list[k.LoopAxis] = field(default_factory=list)
     ring_values: set[int] = field(default_factory=set)
     """operands whose tiles a ring brings"""

@@ -7,7 +7,6 @@ from functools import partial
 
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
-from tilec.ir import window_ops as w
 from tilec.ir.dtypes import BOOL
 from tilec.ir.facts import Facts
 from tilec.passes.assign_layouts import Variant
@@ -26,6 +25,7 @@ from tilec.passes.lower.body import (
 )
 from tilec.passes.lower.choices import is_rare
 from tilec.passes.lower.context import Context, compute_type, converted
+from tilec.passes.lower.covering import Weaving, load_covered
 from tilec.passes.lower.crossing import cross
 from tilec.passes.lower.finish import finish
 from tilec.passes.lower.folds import lower_fold
@@ -35,6 +35,7 @@ from tilec.passes.lower.merging import merges
 from tilec.passes.lower.names import Names, Spelling
 from tilec.passes.lower.near import hold_near
 from tilec.passes.lower.pinned import hold_pinned
+from tilec.passes.lower.private import close_private, open_private
 from tilec.passes.lower.products import lower_dot, products_of, stage_now, staged_loads
 from tilec.passes.lower.questions import (
     before_rounding,
@@ -140,7 +141,9 @@ def lower_nest(
     roles = statements.roles
     producer = roles.producer(nest) if roles is not None else ()
     first = ahead(roles, nest) if roles is not None else ()
+    open_private(context)
     statements.block(nest.body)
+    close_private(context)
     kernel = finish(context, tuple(grid), name, body_name)
     return kernel if roles is None else with_roles(kernel, roles, producer, first)
 
@@ -175,7 +178,7 @@ class _Statements:
             and op.out.id not in context.ring_values
         ):
             stage_now(context, operand, plan, op.span, self.structure.begins(op))
-            context.staged_once.add(operand.source.id)
+            context.staged_once.add(operand.key)
         return not context.placement.sinks.get(op.out.id)
 
     def block(self, block: t.Block) -> None:
@@ -347,6 +350,14 @@ class _Statements:
             if held is not None:
                 context.fragments[value.id] = held
                 return
+        if isinstance(op, t.Load) and fast is not None and id(op) in context.variant.covers:
+            body = Body(context, axes)
+            fragment = k.Fragment(name, value.type.dtype, axes)
+            if load_covered(body, op, coords, fast, fragment) is not None:
+                context.out.append(k.Declare(fragment, None, span=op.span))
+                body.finish(Guards(), [], [], op.span)
+                context.fragments[value.id] = fragment
+                return
         if isinstance(op, t.Load) and fast is not None and not op.access.pointwise:
             body = Body(context, axes)
             address = body.address(op.access, coords, writable=False, span_op=op)
@@ -408,9 +419,11 @@ class _Statements:
         fast = next((a for a in axes if a.vectorised), None)
         inside: list[k.Op] = []
         after: list[k.Op] = []
+        declared: list[k.Op] = []
         common: list[k.Expr] | None = None
         for op in group:
             body.count(before_rounding(context, op.value))
+        weaving = Weaving(context, group, fast)
         for op in group:
             coords = self._access_axes(op)
             source = before_rounding(context, op.value)
@@ -423,18 +436,23 @@ class _Statements:
                     )
                 )
             expr = body.value(source, own)
-            address = body.address(op.access, coords, writable=True, span_op=op)
+            woven = weaving.address(body, op, coords)
+            address = woven or body.address(op.access, coords, writable=True, span_op=op)
             guards = address.guards
             if source.type.rank:
                 guards.add(body.presence(source, own))
             guards.vector += self.context.one_thread_of(axes)
             dtype = context.program.tensor(op.access.tensor).dtype
-            if fast is not None and vector_access(address, fast):
+            if fast is not None and (woven or vector_access(address, fast)):
                 vector = k.Fragment(
                     body.local_name(f"{op.access.tensor}_out"), expr.rep, (fast,), local=True
                 )
+                declared.append(k.Declare(vector, None))
                 inside.append(k.Assign(vector, expr, span=op.span))
-                after.append(store_op(context, op, vector, dtype, address, guards, fast))
+                if woven:
+                    after += weaving.add(op, vector, dtype, guards)
+                else:
+                    after.append(store_op(context, op, vector, dtype, address, guards, fast))
             else:
                 store = k.StoreElement(
                     address.pointer,
@@ -448,11 +466,7 @@ class _Statements:
             common = (
                 list(guards.vector) if common is None else [g for g in common if g in guards.vector]
             )
-        body.loads += [
-            k.Declare(op.source, None)
-            for op in after
-            if isinstance(op, k.StoreVector | w.StoreWindow)
-        ]
+        body.loads += declared
         # a condition around a row's elements would be taken for all rows at once, and keep all addresses in registers
         across = len(axes) == 2 and body.along is axes[0]
         lifted = Guards(vector=[] if across else common or [])

@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.symbolic import Sym
 from tilec.passes.boxes import load_box
+from tilec.passes.lower.operand_rings import OperandRings
 from tilec.passes.lower.products import products_of
 from tilec.passes.products import Staged
 from tilec.source.text import Span
 
-if TYPE_CHECKING:
-    from tilec.passes.lower.asynchronous import Roles
 
-
-def meets(roles: Roles, dot: t.Dot) -> bool:
+def meets(rings: OperandRings, dot: t.Dot) -> bool:
     """Whether a product is the first to read a tile with edges to clear."""
-    plan = products_of(roles.context).plans[dot.out.id]
+    plan = products_of(rings.context).plans[dot.out.id]
     return any(
-        roles.site_of[o.source.id].first is dot and ends(roles, o) != (None, None)
+        rings.site_of[o.source.id].first is dot and ends(rings, o) != (None, None)
         for o in (plan.a, plan.b)
         if isinstance(o, Staged)
     )
 
 
-def ends(roles: Roles, operand: Staged) -> tuple[Sym | None, Sym | None]:
+def ends(rings: OperandRings, operand: Staged) -> tuple[Sym | None, Sym | None]:
     """Where the consumed axis of a tile begins and ends inside the tensor, None where it nowhere does."""
-    context = roles.context
+    context = rings.context
     assert operand.load is not None
     box = load_box(context.program, operand.load, context.facts)
     first, last = box.inner[operand.k_axis]
     if operand.load.out.id in context.whole:
         last = None
-    extent = _extent(roles, operand)
+    extent = _extent(rings, operand)
     home = context.definitions.loops[operand.load.out.id]
     # a rotated loop leaves the last trip, and with it the edge, to what follows
     trips = {loop.index: loop.trips for loop in home if isinstance(loop, t.For)}
@@ -49,11 +45,11 @@ def ends(roles: Roles, operand: Staged) -> tuple[Sym | None, Sym | None]:
 
 
 def ragged(
-    roles: Roles, operand: Staged, first: Sym | None, last: Sym | None
+    rings: OperandRings, operand: Staged, first: Sym | None, last: Sym | None
 ) -> tuple[k.Expr, k.Expr, k.Expr]:
     """Where what is in a tile of its consumed axis begins and ends, and whether that is not all of it."""
-    context = roles.context
-    extent = _extent(roles, operand)
+    context = rings.context
+    extent = _extent(rings, operand)
     begin: k.Expr = k.Literal_(0, I32) if first is None else context.index(first)
     end: k.Expr = k.Literal_(extent, I32) if last is None else context.index(last)
     conditions: list[k.Expr] = []
@@ -67,22 +63,22 @@ def ragged(
     return begin, end, condition
 
 
-def clear(roles: Roles, operand: Staged, beside_zeros: bool, span: Span) -> None:
+def clear(rings: OperandRings, operand: Staged, beside_zeros: bool, span: Span) -> None:
     """Zeros where the consumed axis ends inside the tensor. `beside_zeros`: the other operand is in registers, which are 0 there."""
-    first, last = ends(roles, operand)
+    first, last = ends(rings, operand)
     if first is None and last is None:
         return
-    buffer = roles.buffers[operand.source.id]
-    begin, end, condition = ragged(roles, operand, first, last)
+    buffer = rings.buffers[operand.source.id]
+    begin, end, condition = ragged(rings, operand, first, last)
     assert operand.load is not None
-    interleaved = operand.load.access.tensor in roles.form.interleaved
+    interleaved = operand.load.access.tensor in rings.form.interleaved
     asks = beside_zeros and operand.k_axis == 0 and buffer.rep.is_float
     cleared = a.ClearEdges(
-        roles.tile(operand), buffer, operand.k_axis, begin, end, interleaved, asks, span=span
+        rings.tile(operand), buffer, operand.k_axis, begin, end, interleaved, asks, span=span
     )
-    roles.context.out.append(k.IfUniform(condition, (cleared,), span=span))
+    rings.context.out.append(k.IfUniform(condition, (cleared,), span=span))
 
 
-def _extent(roles: Roles, operand: Staged) -> int:
-    buffer = roles.buffers[operand.source.id]
+def _extent(rings: OperandRings, operand: Staged) -> int:
+    buffer = rings.buffers[operand.source.id]
     return (buffer.rows, buffer.cols)[operand.k_axis]

@@ -14,8 +14,6 @@ all warpgroups clear its edge together.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
@@ -25,13 +23,11 @@ from tilec.lazy_dataclass import dataclass
 from tilec.passes.channels import Channel
 from tilec.passes.interior import Floor
 from tilec.passes.lower import operand_edges
+from tilec.passes.lower.operand_rings import OperandRings
 from tilec.passes.lower.products import products_of
 from tilec.passes.lower.turns import turn_of
 from tilec.passes.products import Staged
 from tilec.passes.uses import all_ops
-
-if TYPE_CHECKING:
-    from tilec.passes.lower.asynchronous import Roles
 
 WARPGROUP = Sym.of(Var("warpgroup", "local"))
 """The number of the thread's warpgroup among the consumers"""
@@ -51,41 +47,41 @@ class OwnRange:
     channels: tuple[Channel, ...]
     partial: bool
 
-    def others(self, roles: Roles) -> tuple[k.Op, ...]:
+    def others(self, rings: OperandRings) -> tuple[k.Op, ...]:
         """The trips that the warpgroup has no use for."""
-        warpgroups = roles.form.warpgroups
-        outer, roles.context.out = roles.context.out, []
+        warpgroups = rings.form.warpgroups
+        outer, rings.context.out = rings.context.out, []
         for n, channel in enumerate(self.channels):
-            roles.wait(channel)
+            rings.wait(channel)
             if n == 0:
-                roles.context.out += [a.Turn("take", warpgroups), a.Turn("pass", warpgroups)]
-            roles.context.out += roles.release(channel)
-        body, roles.context.out = tuple(roles.context.out), outer
+                rings.context.out += [a.Turn("take", warpgroups), a.Turn("pass", warpgroups)]
+            rings.context.out += rings.release(channel)
+        body, rings.context.out = tuple(rings.context.out), outer
         return (k.Loop(self.name, self.all_trips, body, self.trips),)
 
 
-def find_own_range(roles: Roles, loop: t.For, name: str, trips: k.Expr) -> OwnRange | None:
+def find_own_range(rings: OperandRings, loop: t.For, name: str, trips: k.Expr) -> OwnRange | None:
     """The own range of a loop whose products start in turns, declared in front of it; None where all parts need all trips."""
-    context, form = roles.context, roles.form
+    context, form = rings.context, rings.form
     dots = [op for op in loop.body.ops if isinstance(op, t.Dot)]
     if form.sharing is not None or products_of(context).swapped or form.products.apart:
         return None
     if (
         not dots
-        or not turn_of(roles, dots[0]).takes
-        or any(operand_edges.meets(roles, dot) for dot in dots)
+        or not turn_of(rings, dots[0]).takes
+        or any(operand_edges.meets(rings, dot) for dot in dots)
     ):
         return None
-    channels = _channels(roles, loop)
-    last = _last(roles, loop, channels)
+    channels = _channels(rings, loop)
+    last = _last(rings, loop, channels)
     rows = dots[0].out.type.axes[0]
     grid = next((g for g in context.nest.grid if g.step == rows.extent), None)
     if last is None or grid is None or not rows.is_static:
         return None
     part = context.program.tile_number(rows.extent) // form.warpgroups
     floor = Floor(rows.extent, WARPGROUP * part)
-    own = _own_trips(roles, loop, grid, channels, part)
-    absent = _absent(roles, rows, floor)
+    own = _own_trips(rings, loop, grid, channels, part)
+    absent = _absent(rings, rows, floor)
     if own is None and absent is None:
         return None
     needed = trips
@@ -94,10 +90,10 @@ def find_own_range(roles: Roles, loop: t.For, name: str, trips: k.Expr) -> OwnRa
         needed = k.Apply("max", (needed, k.Literal_(0, I32)), I32)
     if absent is not None:
         needed = k.Apply("where", (absent, k.Literal_(0, I32), needed), I32)
-    for operand in _operands(roles, last):
-        first, end = operand_edges.ends(roles, operand)
+    for operand in _operands(rings, last):
+        first, end = operand_edges.ends(rings, operand)
         if first is not None or end is not None:
-            ragged = operand_edges.ragged(roles, operand, first, end)[2]
+            ragged = operand_edges.ragged(rings, operand, first, end)[2]
             needed = k.Apply("where", (ragged, trips, needed), I32)
     own_name = context.names.unique(f"{name}_own")
     context.out.append(k.Let(own_name, I32, needed, span=loop.span))
@@ -105,18 +101,18 @@ def find_own_range(roles: Roles, loop: t.For, name: str, trips: k.Expr) -> OwnRa
     return OwnRange(name, local, trips, floor, last, channels, absent is not None)
 
 
-def _channels(roles: Roles, loop: t.For) -> tuple[Channel, ...]:
+def _channels(rings: OperandRings, loop: t.For) -> tuple[Channel, ...]:
     """The channels that the loop reads from."""
     return tuple(
         channel
-        for channel in roles.form.channels
+        for channel in rings.form.channels
         if any(site.home and site.home[-1] is loop for site in channel.sites)
     )
 
 
-def _last(roles: Roles, loop: t.For, channels: tuple[Channel, ...]) -> t.Dot | None:
+def _last(rings: OperandRings, loop: t.For, channels: tuple[Channel, ...]) -> t.Dot | None:
     """The product behind a loop that was rotated: each of its channels has one more slot, in front of it or behind it."""
-    ops = list(roles.context.nest.body.ops)
+    ops = list(rings.context.nest.body.ops)
     if loop not in ops:
         return None
     behind: list[t.Dot] = []
@@ -140,16 +136,16 @@ def _last(roles: Roles, loop: t.For, channels: tuple[Channel, ...]) -> t.Dot | N
     return behind[0] if len(behind) == 1 else None
 
 
-def _operands(roles: Roles, dot: t.Dot) -> list[Staged]:
-    plan = products_of(roles.context).plans[dot.out.id]
+def _operands(rings: OperandRings, dot: t.Dot) -> list[Staged]:
+    plan = products_of(rings.context).plans[dot.out.id]
     return [operand for operand in (plan.a, plan.b) if isinstance(operand, Staged)]
 
 
 def _own_trips(
-    roles: Roles, loop: t.For, grid: t.GridAxis, channels: tuple[Channel, ...], part: int
+    rings: OperandRings, loop: t.For, grid: t.GridAxis, channels: tuple[Channel, ...], part: int
 ) -> Sym | None:
     """The trips of the loop if the instance had the part's rows only; None where they are the same, or its tiles would be others."""
-    context = roles.context
+    context = rings.context
     tile = _automatic_tile(grid, context.program)
     if tile is None or grid.index not in loop.trips.variables:
         return None
@@ -159,7 +155,7 @@ def _own_trips(
         terms = load.access.terms if id(load) in inside else ()
         if any(isinstance(x, t.AtSpan) and grid.index in x.start.variables for x in terms):
             return None
-    number = Sym.of(grid.index) * roles.form.warpgroups + WARPGROUP
+    number = Sym.of(grid.index) * rings.form.warpgroups + WARPGROUP
 
     def of_part(var: Var) -> Sym | None:
         return Sym.of(part) if var == tile else number if var == grid.index else None
@@ -175,9 +171,9 @@ def _automatic_tile(grid: t.GridAxis, program: t.Program) -> Var | None:
     return None
 
 
-def _absent(roles: Roles, rows: t.Axis, floor: Floor) -> k.Expr | None:
+def _absent(rings: OperandRings, rows: t.Axis, floor: Floor) -> k.Expr | None:
     """Whether none of the part's rows are present; None where an instance has all of its rows."""
-    context = roles.context
+    context = rings.context
     if len(rows.presence) != 1 or not isinstance(rows.presence[0], t.Below):
         return None
     limit = rows.presence[0].limit

@@ -11,19 +11,16 @@ for k …:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import I32
-from tilec.passes.channels import Channel
+from tilec.passes.lower.operand_rings import OperandRings
 from tilec.passes.lower.products import products_of
 from tilec.passes.lower.warpgroup import STEP_BYTES, first_row, start_product
 from tilec.passes.products import ProductPlan, Staged
-
-if TYPE_CHECKING:
-    from tilec.passes.lower.asynchronous import Roles
 
 
 def left_parts(plan: ProductPlan) -> tuple[tuple[int, int], ...]:
@@ -33,62 +30,67 @@ def left_parts(plan: ProductPlan) -> tuple[tuple[int, int], ...]:
     return ((0, half), (half, plan.k_extent - half)) if half else ((0, plan.k_extent),)
 
 
-def place_left(roles: Roles, op: t.Dot) -> str:
+def place_left(rings: OperandRings, op: t.Dot) -> str:
     """Declares where a product's left operands begin in the tiles of their ring; the name of that."""
-    context = roles.context
-    operand, blocks = _left(roles, op)
-    buffer = roles.buffers[operand.source.id].name
+    context = rings.context
+    operand, blocks = _left(rings, op)
+    buffer = rings.buffers[operand.source.id].name
     name = context.names.unique(f"{buffer.removesuffix('_tiles')}_left_at")
     tile = k.TileAddress(buffer, k.Literal_(0, I32))
-    row = first_row(roles.form, blocks)
+    row = first_row(rings.form, blocks)
     context.out.append(a.LeftPlace(name, tile, blocks, row, span=op.span))
     return name
 
 
-def load_whole(roles: Roles, op: t.Dot) -> k.Fragment:
+def load_whole(rings: OperandRings, op: t.Dot) -> k.Fragment:
     """The left operand of a trip in registers, at once."""
-    extent = products_of(roles.context).plans[op.out.id].k_extent
-    return _load(roles, op, place_left(roles, op), (0, extent))
+    extent = products_of(rings.context).plans[op.out.id].k_extent
+    return _load(rings, op, place_left(rings, op), (0, extent))
 
 
-def start_in_parts(roles: Roles, op: t.Dot, target: k.Fragment, ending: list[Channel]) -> None:
-    """Start a product whose wait is left to the next trip part by part. `ending`: channels that it is the last to read."""
-    context = roles.context
+def start_in_parts(
+    rings: OperandRings,
+    op: t.Dot,
+    target: k.Fragment,
+    place: str,
+    continues: k.Expr | None,
+    wait_before: Callable[[], None],
+) -> None:
+    """Start a product part by part whose left operands begin at `place`. `continues`: whether it adds to the accumulators; `wait_before`: behind
+    the first part, the wait for the trip before."""
+    context = rings.context
     plan = products_of(context).plans[op.out.id]
     for number, part in enumerate(left_parts(plan)):
-        left = _load(roles, op, roles.places[op.out.id], part)
+        left = _load(rings, op, place, part)
         context.out.append(a.WarpgroupFence(span=op.span))
         # only the first part may begin the sum
-        continues = None if number else roles.continues(op)
-        start = start_product(
-            context, roles.form, op, plan, target, left, continues, roles.tile, part
-        )
+        adds = None if number else continues
+        start = start_product(context, rings.form, op, plan, target, left, adds, rings.tile, part)
         context.out.append(start)
         if number == 0:
-            roles.wait_before(op, ending)
+            wait_before()
         else:
             context.out += [a.WarpgroupCommit(), a.WarpgroupWait(1)]
-    roles.advance(op, ending)
 
 
-def _left(roles: Roles, op: t.Dot) -> tuple[Staged, int]:
+def _left(rings: OperandRings, op: t.Dot) -> tuple[Staged, int]:
     """The left operand of the instruction, and its blocks of 64 rows a warpgroup."""
-    products = products_of(roles.context)
+    products = products_of(rings.context)
     plan = products.plans[op.out.id]
     operand = plan.b if products.swapped else plan.a
-    row = roles.context.loop_axes(op.out)[int(products.swapped)]
+    row = rings.context.loop_axes(op.out)[int(products.swapped)]
     assert isinstance(operand, Staged) and row is not None
     return operand, row.layout.steps // 2
 
 
-def _load(roles: Roles, op: t.Dot, place: str, part: tuple[int, int]) -> k.Fragment:
+def _load(rings: OperandRings, op: t.Dot, place: str, part: tuple[int, int]) -> k.Fragment:
     """A part of the left operand into registers of its own."""
-    context = roles.context
-    operand, blocks = _left(roles, op)
+    context = rings.context
+    operand, blocks = _left(rings, op)
     assert operand.load is not None
     name = context.names.unique(f"{operand.load.access.tensor}_left")
     target = k.Fragment(name, operand.source.type.dtype, ())
     step = STEP_BYTES * 8 // op.a.type.dtype.bits
-    tile = roles.tile(operand)
+    tile = rings.tile(operand)
     context.out.append(a.LeftLoad(target, tile, *part, step, blocks, place, span=op.span))
     return target

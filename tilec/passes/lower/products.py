@@ -92,9 +92,9 @@ def _pointers_fit(context: Context) -> bool:
     seen: set[int] = set()
     for plan in products.plans.values():
         for operand in (plan.a, plan.b):
-            if not isinstance(operand, Staged) or operand.source.id in seen:
+            if not isinstance(operand, Staged) or operand.key in seen:
                 continue
-            seen.add(operand.source.id)
+            seen.add(operand.key)
             bits = operand.source.type.dtype.bits
             area = _padded(context, operand, plan, 0) * _padded(context, operand, plan, 1)
             steps = -(-area * bits // (128 * level.threads))
@@ -211,7 +211,7 @@ def stage_now(
 ) -> k.TileAddress:
     """An operand into shared memory at this place, with the barriers around it; `waited`: once, in front of a ring whose first wait covers
     the copies too."""
-    key = operand.source.id
+    key = operand.key
     if key not in context.staged:
         context.staged[key] = k.TileAddress(declare_tile(context, operand, plan, 1).name)
     tile = context.staged[key]
@@ -382,16 +382,16 @@ def _warp_first(axis: k.LoopAxis, block: int) -> str:
 
 
 def _tile_of(context: Context, operand: Staged, plan: ProductPlan, span: Span) -> k.TileAddress:
-    home = context.staged.get(operand.source.id)
+    home = context.staged.get(operand.key)
     elsewhere = context.ring_values | context.staged_once
-    if home is not None and operand.source.id in elsewhere:
+    if home is not None and operand.key in elsewhere:
         return home
     form = (operand.k_axis, plan.k_extent)
-    out, *here = context.staged_here.get(operand.source.id, (None, 0, 0))
+    out, *here = context.staged_here.get(operand.key, (None, 0, 0))
     if home is not None and out is context.out and (*here,) == form:
         return home
     tile = stage_now(context, operand, plan, span)
-    context.staged_here[operand.source.id] = (context.out, *form)
+    context.staged_here[operand.key] = (context.out, *form)
     return tile
 
 

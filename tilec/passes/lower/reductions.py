@@ -16,6 +16,7 @@ from tilec.passes.lower.context import THREAD, Context, computable, compute_type
 from tilec.passes.lower.merging import Merge
 from tilec.passes.lower.rarely import vote
 from tilec.passes.lower.seldom import packs_too
+from tilec.passes.schedule.partial import parts_of
 from tilec.source.text import Span
 
 
@@ -176,7 +177,9 @@ def _at_most(name: str, number: int) -> k.Expr:
 def lower_combine(context: Context, op: t.Combine) -> None:
     """What the lanes of a row hold, added up in each of them."""
     products = context.variant.products
-    assert products is not None
+    if products is None:
+        _combine_parts(context, op)
+        return
     reduced = products.columns - products.apart
     digits = {d for n in reduced for d in products.layouts[n].thread_digits if d.radix > 1}
     (digit,) = digits
@@ -193,6 +196,30 @@ def lower_combine(context: Context, op: t.Combine) -> None:
     lanes = k.LaneReduce("sum", value, target.rep, "", digit.radix, digit.divisor)
     body.finish(Guards(), [k.Assign(target, lanes)], [], op.span)
     context.fragments[op.out.id] = target
+
+
+def _combine_parts(context: Context, op: t.Combine) -> None:
+    """What all threads along the reduced axes hold, added up in each of them."""
+    reduce = parts_of(op.arg, context.definitions)
+    coords = context.loop_axes(op.out)
+    rep = compute_type(op.out.type.dtype)
+    name = context.names.unique(op.out.name or "total")
+    target = k.Fragment(name, rep, context.ordered(coords))
+    context.out.append(k.Declare(target, None, span=op.span))
+    body = Body(context, target.axes)
+    value = context.scalar(op.arg) if not op.arg.type.rank else body.value(op.arg, coords)
+    each_register(context, target, [k.Assign(target, value)], op.span)
+    axes = context.loop_axes(reduce.arg)
+    for n in reduce.axes:
+        axis = axes[n]
+        for digit in reversed(axis.layout.thread_digits) if axis is not None else ():
+            if digit.radix > 1:
+                assert axis is not None
+                _exchange(context, reduce, target, axis, digit)
+    if op.out.type.rank == 0:
+        context.bind_scalar(op.out, k.Local(target.name, target.rep))
+    else:
+        context.fragments[op.out.id] = target
 
 
 def _subject(context: Context, value: t.Value) -> str:

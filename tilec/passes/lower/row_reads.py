@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilec.ir import asynchronous as a
 from tilec.ir import kernel_ir as k
-
-if TYPE_CHECKING:
-    from tilec.passes.lower.asynchronous import Roles
+from tilec.passes.lower.operand_rings import OperandRings
 
 
-def read_rows(roles: Roles) -> None:
+def read_rows(rings: OperandRings) -> None:
     """Wait for each row, read it into registers, and give its slot back."""
-    context = roles.context
-    for channel in roles.form.rows:
+    context = rings.context
+    for channel in rings.form.rows:
         (site,) = channel.sites
         (load,) = site.loads
-        roles.wait(channel)
+        rings.wait(channel)
         name = context.names.unique(f"{load.access.tensor}_tile")
         axes = context.ordered(context.loop_axes(load.out))
         fragment = k.Fragment(name, load.out.type.dtype, axes)
         context.fragments[load.out.id] = fragment
         context.out += [
             k.Declare(fragment, None, span=load.span),
-            a.RowLoad(fragment, roles.tile(site.operands[0]), span=load.span),
-            *roles.release(channel),
+            a.RowLoad(fragment, rings.tile(site.operands[0]), span=load.span),
+            *rings.release(channel),
         ]

@@ -12,17 +12,15 @@ trip begins as this one did. One that may start only when the products before th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tilec.ir import tile_ir as t
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.lower import operand_edges
+from tilec.passes.lower.operand_rings import OperandRings
 from tilec.passes.lower.products import products_of
 from tilec.passes.products import Staged
 from tilec.passes.uses import operands
-
-if TYPE_CHECKING:
-    from tilec.passes.lower.asynchronous import Roles
 
 
 @dataclass(frozen=True)
@@ -33,37 +31,37 @@ class ProductTurn:
     passes: Literal["no", "started", "done"] = "no"
 
 
-def turn_of(roles: Roles, op: t.Dot) -> ProductTurn:
+def turn_of(rings: OperandRings, op: t.Dot) -> ProductTurn:
     """Of a loop with several products between which other work is done one warpgroup starts all of them while the others do that work. All
     of them clear a tile's edges together, which no one may wait for in a turn."""
-    if roles.form.warpgroups < 2:
+    if rings.form.warpgroups < 2:
         return ProductTurn()
-    around = roles.context.definitions.loops[op.out.id]
+    around = rings.context.definitions.loops[op.out.id]
     if not around:
-        return ProductTurn(True, "done") if _leads(roles, op) else ProductTurn()
+        return ProductTurn(True, "done") if _leads(rings, op) else ProductTurn()
     loop = around[-1]
-    dots = _in_turn(roles, loop) if isinstance(loop, t.For) else []
+    dots = _in_turn(rings, loop) if isinstance(loop, t.For) else []
     if not dots or not isinstance(loop, t.For):
         return ProductTurn()
-    roles.turns.add(id(loop))
+    rings.turns.add(id(loop))
     takes = op is dots[0]
-    if _overlaps(roles, loop, dots):
+    if _overlaps(rings, loop, dots):
         return ProductTurn(takes, "done" if op is dots[-2] else "no")
     return ProductTurn(takes, "started" if op is dots[-1] else "no")
 
 
-def _in_turn(roles: Roles, loop: t.For) -> list[t.Dot]:
+def _in_turn(rings: OperandRings, loop: t.For) -> list[t.Dot]:
     """The products of a loop that are started in turn; none where it has no turns."""
     dots = [x for x in loop.body.ops if isinstance(x, t.Dot)]
-    if len(dots) < 2 or any(operand_edges.meets(roles, dot) for dot in dots[1:]):
+    if len(dots) < 2 or any(operand_edges.meets(rings, dot) for dot in dots[1:]):
         return []
     return dots
 
 
-def _overlaps(roles: Roles, loop: t.For, dots: list[t.Dot]) -> bool:
+def _overlaps(rings: OperandRings, loop: t.For, dots: list[t.Dot]) -> bool:
     """Whether all of a trip's products are started one after the other, none of them waiting for another one, and each warpgroup has rows of
     its own to work on meanwhile."""
-    if roles.form.products.apart:
+    if rings.form.products.apart:
         return False
     ops = loop.body.ops
     between = ops[ops.index(dots[0]) : ops.index(dots[-1]) + 1]
@@ -73,22 +71,22 @@ def _overlaps(roles: Roles, loop: t.For, dots: list[t.Dot]) -> bool:
     )
 
 
-def _leads(roles: Roles, op: t.Dot) -> bool:
+def _leads(rings: OperandRings, op: t.Dot) -> bool:
     """Whether a product is the one in front of such a loop that was its first trip's, alone there."""
-    ops = roles.context.nest.body.ops
+    ops = rings.context.nest.body.ops
     if not any(x is op for x in ops):
         return False
     at = next(n for n, x in enumerate(ops) if x is op)
     loop = next((x for x in ops[at + 1 :] if isinstance(x, t.Dot | t.For)), None)
     if not isinstance(loop, t.For):
         return False
-    dots = _in_turn(roles, loop)
+    dots = _in_turn(rings, loop)
     return (
-        bool(dots) and _overlaps(roles, loop, dots) and _tiles(roles, op) == _tiles(roles, dots[0])
+        bool(dots) and _overlaps(rings, loop, dots) and _tiles(rings, op) == _tiles(rings, dots[0])
     )
 
 
-def _tiles(roles: Roles, op: t.Dot) -> set[object]:
+def _tiles(rings: OperandRings, op: t.Dot) -> set[object]:
     """The rings that a product reads from."""
-    plan = products_of(roles.context).plans[op.out.id]
-    return {roles.channel_of[x.source.id] for x in (plan.a, plan.b) if isinstance(x, Staged)}
+    plan = products_of(rings.context).plans[op.out.id]
+    return {rings.channel_of[x.source.id] for x in (plan.a, plan.b) if isinstance(x, Staged)}

@@ -269,4 +269,11 @@ CODES: dict[str, CodeEntry] = {
         "The place of a store is the same for all instances along an axis of the grid, and the value is not: which one is kept is nobody's choice. "
         "A sum over that axis is a loop inside the instance, or an atomic.",
     ),
+    "W0203": CodeEntry(
+        "result that depends on a tile size which is `auto`",
+        "The start or the end of a span is a number that depends on how large tiles are. Where it flows into what is stored, names an element, or "
+        "decides which trips are left out and no mask of coordinates in them says the same, the result is another with other tiles – on another "
+        "GPU, or at another size, for which other tiles are chosen. Compare and index with the span itself: `where(k < n, x, 0.0)`, `k // 64` with "
+        "`require 64 % BK == 0`; or give the tile size a number.",
+    ),
 }
