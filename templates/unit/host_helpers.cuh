@@ -415,10 +415,10 @@ int host_tuned_variant(const host_TunedSizes<kSizes> (&tuned)[kCount],
 
 //@ primitive host_launch_early needs host_launch includes <cstdint> <type_traits>
 /// The same of a kernel that may begin while the one in front of it in the stream ends, and waits
-/// for that one itself.
+/// for that one itself; only where it `overlaps`.
 template <class... Parameters>
-cudaError_t host_launch_early(void (*kernel)(Parameters...), host_Grid grid, cudaStream_t stream,
-                              std::common_type_t<Parameters>... arguments) {
+cudaError_t host_launch_early(bool overlaps, void (*kernel)(Parameters...), host_Grid grid,
+                              cudaStream_t stream, std::common_type_t<Parameters>... arguments) {
   const void* const symbol = reinterpret_cast<const void*>(kernel);
   if (grid.shared_bytes > 48 * 1024) {
     const cudaError_t status = cudaFuncSetAttribute(
@@ -435,7 +435,7 @@ cudaError_t host_launch_early(void (*kernel)(Parameters...), host_Grid grid, cud
   config.dynamicSmemBytes = static_cast<size_t>(grid.shared_bytes);
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.numAttrs = overlaps ? 1 : 0;
   return cudaLaunchKernelExC(&config, symbol, pointers);
 }
 //@ end

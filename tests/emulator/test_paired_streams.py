@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,16 @@ def test_wide_tiles_are_for_launches_that_they_fill(tmp_path: Path) -> None:
     for columns, chosen in ((98 * 256, False), (99 * 256 - 8, True), (133 * 256, False)):
         ran = program.run({"M": 5, "N": columns, "K": 8})
         assert (wide in ran.launched) is chosen, columns
+
+
+def test_a_large_stream_with_idle_multiprocessors_waits_for_the_launch_in_front(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(PAIR, encoding="utf-8")
+    compiled = compile_file(str(path), archs=("sm_90a",))
+    early = [x for s in compiled.kernels[0].plan.targets[0].steps for x in s.launches if x.early]
+    assert len(early) > 1 and {x.full for x in early} == {123}
+    text = re.sub(r"\s+", " ", compiled.cu)
+    calls = re.findall(r"= host_launch_early\((.*?), k_kernel", text)
+    assert calls == ["int64_t{K} * N * 2 <= 209715200 || ctas >= 123"] * len(early)

@@ -1003,10 +1003,10 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
       cp_async_wait<2>();
       __syncthreads();  // this trip's tiles have landed, those of the last trip are read
       if (c_tile < c_tile_whole_end) {
+        const int operand_row_end = W - BQ * q_tile;
+
         // conv2d.tile:13  acc += x[n, row, q * STRIDE + (s - PAD), c].fill(0.0) @ w[row - top, s,
         // c, k]
-        __syncthreads();  // operand_tile is read before it is written again
-        const int operand_row_end = W - BQ * q_tile;
         const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
             + int64_t{C} * W * max_of(0, p - 1) + int64_t{BC} * c_tile;
         #pragma unroll
@@ -1057,7 +1057,6 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        __syncthreads();  // operand_tile is read before it is written again
         const int operand_row_2_end = W - BQ * q_tile;
         const int operand_col_2_end = C - BC * c_tile;
         const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
@@ -1186,10 +1185,10 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
       cp_async_wait<2>();
       __syncthreads();  // this trip's tiles have landed, those of the last trip are read
       if (c_tile_2 < c_tile_whole_end) {
+        const int operand_row_3_end = W - BQ * q_tile;
+
         // conv2d.tile:13  acc += x[n, row, q * STRIDE + (s - PAD), c].fill(0.0) @ w[row - top, s,
         // c, k]
-        __syncthreads();  // operand_tile_2 is read before it is written again
-        const int operand_row_3_end = W - BQ * q_tile;
         const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
             + int64_t{C} * W * max_of(0, p - 1) + int64_t{BC} * c_tile_2;
         #pragma unroll
@@ -1244,7 +1243,6 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        __syncthreads();  // operand_tile_2 is read before it is written again
         const int operand_row_4_end = W - BQ * q_tile;
         const int operand_col_4_end = C - BC * c_tile_2;
         const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
@@ -1373,10 +1371,10 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
       cp_async_wait<2>();
       __syncthreads();  // this trip's tiles have landed, those of the last trip are read
       if (c_tile_3 < c_tile_whole_end) {
+        const int operand_row_5_end = W - BQ * q_tile;
+
         // conv2d.tile:13  acc += x[n, row, q * STRIDE + (s - PAD), c].fill(0.0) @ w[row - top, s,
         // c, k]
-        __syncthreads();  // operand_tile_3 is read before it is written again
-        const int operand_row_5_end = W - BQ * q_tile;
         const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
             + int64_t{C} * W * max_of(0, p - 1) + int64_t{BC} * c_tile_3;
         #pragma unroll
@@ -1431,7 +1429,6 @@ __device__ __forceinline__ void conv2d_body(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        __syncthreads();  // operand_tile_3 is read before it is written again
         const int operand_row_6_end = W - BQ * q_tile;
         const int operand_col_6_end = C - BC * c_tile_3;
         const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
@@ -1728,10 +1725,10 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
       cp_async_wait<2>();
       __syncthreads();  // this trip's tiles have landed, those of the last trip are read
       if (c_tile < c_tile_whole_end) {
+        const int operand_row_end = W - BQ * q_tile;
+
         // conv2d.tile:13  acc += x[n, row, q * STRIDE + (s - PAD), c].fill(0.0) @ w[row - top, s,
         // c, k]
-        __syncthreads();  // operand_tile is read before it is written again
-        const int operand_row_end = W - BQ * q_tile;
         const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
             + int64_t{C} * W * max_of(0, p - 1) + int64_t{BC} * c_tile;
         #pragma unroll
@@ -1782,7 +1779,6 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        __syncthreads();  // operand_tile is read before it is written again
         const int operand_row_2_end = W - BQ * q_tile;
         const int operand_col_2_end = C - BC * c_tile;
         const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
@@ -1981,10 +1977,10 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
       cp_async_wait<2>();
       __syncthreads();  // this trip's tiles have landed, those of the last trip are read
       if (c_tile_2 < c_tile_whole_end) {
+        const int operand_row_3_end = W - BQ * q_tile;
+
         // conv2d.tile:13  acc += x[n, row, q * STRIDE + (s - PAD), c].fill(0.0) @ w[row - top, s,
         // c, k]
-        __syncthreads();  // operand_tile_2 is read before it is written again
-        const int operand_row_3_end = W - BQ * q_tile;
         const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
             + int64_t{C} * W * max_of(0, p - 1) + int64_t{BC} * c_tile_2;
         #pragma unroll
@@ -2039,7 +2035,6 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        __syncthreads();  // operand_tile_2 is read before it is written again
         const int operand_row_4_end = W - BQ * q_tile;
         const int operand_col_4_end = C - BC * c_tile_2;
         const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
@@ -2240,10 +2235,10 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
       cp_async_wait<2>();
       __syncthreads();  // this trip's tiles have landed, those of the last trip are read
       if (c_tile_3 < c_tile_whole_end) {
+        const int operand_row_5_end = W - BQ * q_tile;
+
         // conv2d.tile:13  acc += x[n, row, q * STRIDE + (s - PAD), c].fill(0.0) @ w[row - top, s,
         // c, k]
-        __syncthreads();  // operand_tile_3 is read before it is written again
-        const int operand_row_5_end = W - BQ * q_tile;
         const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row
             + int64_t{C} * W * max_of(0, p - 1) + int64_t{BC} * c_tile_3;
         #pragma unroll
@@ -2298,7 +2293,6 @@ __device__ __forceinline__ void conv2d_body_2(const bf16_t* __restrict__ x,
           }
         }
       } else {
-        __syncthreads();  // operand_tile_3 is read before it is written again
         const int operand_row_6_end = W - BQ * q_tile;
         const int operand_col_6_end = C - BC * c_tile_3;
         const bf16_t* const x_at = x + int64_t{C} * H * W * n + int64_t{C} * W * row

@@ -3070,9 +3070,6 @@ __device__ __forceinline__ void blocks_body_3(const bf16_t* __restrict__ a,
         }
       }
       cp_async_commit();
-      cp_async_wait<0>();
-      __syncthreads();  // a_tile is written before it is read
-      __syncthreads();  // b_tile is read before it is written again
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * k_tile * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
@@ -3107,7 +3104,7 @@ __device__ __forceinline__ void blocks_body_3(const bf16_t* __restrict__ a,
       }
       cp_async_commit();
       cp_async_wait<0>();
-      __syncthreads();  // b_tile is written before it is read
+      __syncthreads();  // both operands are written before they are read
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;
@@ -3908,9 +3905,6 @@ __device__ __forceinline__ void steps_body_3(const bf16_t* __restrict__ a,
         }
       }
       cp_async_commit();
-      cp_async_wait<0>();
-      __syncthreads();  // a_tile is written before it is read
-      __syncthreads();  // b_tile is read before it is written again
       const int b_col_end = N - BN * j_tile;
       const bf16_t* const b_at = b + int64_t{N} * k_tile * 64 + int64_t{BN} * j_tile;
       if (b_col_end >= 128) {
@@ -3945,7 +3939,7 @@ __device__ __forceinline__ void steps_body_3(const bf16_t* __restrict__ a,
       }
       cp_async_commit();
       cp_async_wait<0>();
-      __syncthreads();  // b_tile is written before it is read
+      __syncthreads();  // both operands are written before they are read
       {
         const int row_first = thread / 32 % 2 * 64;
         const int col_first = thread / 64 % 2 * 64;

@@ -1397,10 +1397,10 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
 }
 
 /// The same of a kernel that may begin while the one in front of it in the stream ends, and waits
-/// for that one itself.
+/// for that one itself; only where it `overlaps`.
 template <class... Parameters>
-cudaError_t host_launch_early(void (*kernel)(Parameters...), host_Grid grid, cudaStream_t stream,
-                              std::common_type_t<Parameters>... arguments) {
+cudaError_t host_launch_early(bool overlaps, void (*kernel)(Parameters...), host_Grid grid,
+                              cudaStream_t stream, std::common_type_t<Parameters>... arguments) {
   const void* const symbol = reinterpret_cast<const void*>(kernel);
   if (grid.shared_bytes > 48 * 1024) {
     const cudaError_t status = cudaFuncSetAttribute(
@@ -1417,7 +1417,7 @@ cudaError_t host_launch_early(void (*kernel)(Parameters...), host_Grid grid, cud
   config.dynamicSmemBytes = static_cast<size_t>(grid.shared_bytes);
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.numAttrs = overlaps ? 1 : 0;
   return cudaLaunchKernelExC(&config, symbol, pointers);
 }
 
@@ -2280,8 +2280,9 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
           &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(gemm_skinny_nn_kernel_wide, {ctas, 384, 210944}, stream, b_map,
-          a_map, static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
+          gemm_skinny_nn_kernel_wide, {ctas, 384, 210944}, stream, b_map, a_map,
+          static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 4) && K >= 1 && M >= 1 && N >= 1) {
       // BM = 16, BN = 64, BK = 128
@@ -2299,8 +2300,9 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
           &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(gemm_skinny_nn_kernel, {ctas, 256, 165888}, stream, b_map, a_map,
-          static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
+          gemm_skinny_nn_kernel, {ctas, 256, 165888}, stream, b_map, a_map, static_cast<bf16_t*>(c),
+          M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && K >= 1 && M >= 1 && N >= 1) {
       // BM = 16, BN = 64, BK = 128: a result whose rows begin anywhere
@@ -2318,8 +2320,9 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
           &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(gemm_skinny_nn_kernel_any_out, {ctas, 256, 165888}, stream, b_map,
-          a_map, static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
+          gemm_skinny_nn_kernel_any_out, {ctas, 256, 165888}, stream, b_map, a_map,
+          static_cast<bf16_t*>(c), M, K, N);
     } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1
         && (int64_t{K} * M + 2520000) / 2862 * host_min_of(1, K % 8)
         + (int64_t{K} * N + 2520000) / 2862 * host_min_of(1, N % 8)
@@ -2353,8 +2356,9 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M},
           {host_ceil_div(K, 8) * 16}, {64, 16}}, &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(gemm_skinny_nn_kernel_copied, {ctas, 256, 165888}, stream, b_map,
-          a_map, static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
+          gemm_skinny_nn_kernel_copied, {ctas, 256, 165888}, stream, b_map, a_map,
+          static_cast<bf16_t*>(c), M, K, N);
     } else {
       // BM = 16, BN = 64, BK = 128: any addresses
       status = host_launch(gemm_skinny_nn_kernel_any,
@@ -3073,8 +3077,9 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
           &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(gemm_skinny_nt_kernel, {ctas, 256, 165888}, stream, b_map, a_map,
-          static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
+          gemm_skinny_nt_kernel, {ctas, 256, 165888}, stream, b_map, a_map, static_cast<bf16_t*>(c),
+          M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && K >= 1 && M >= 1
         && N >= 1) {
       // BM = 16, BN = 64, BK = 128: a result whose rows begin anywhere
@@ -3092,8 +3097,9 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
           &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(gemm_skinny_nt_kernel_any_out, {ctas, 256, 165888}, stream, b_map,
-          a_map, static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
+          gemm_skinny_nt_kernel_any_out, {ctas, 256, 165888}, stream, b_map, a_map,
+          static_cast<bf16_t*>(c), M, K, N);
     } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1
         && (int64_t{K} * M + 2520000) / 2862 * host_min_of(1, K % 8)
         + (int64_t{K} * N + 2520000) / 2862 * host_min_of(1, K % 8)
@@ -3127,8 +3133,9 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M},
           {host_ceil_div(K, 8) * 16}, {64, 16}}, &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(gemm_skinny_nt_kernel_copied, {ctas, 256, 165888}, stream, b_map,
-          a_map, static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
+          gemm_skinny_nt_kernel_copied, {ctas, 256, 165888}, stream, b_map, a_map,
+          static_cast<bf16_t*>(c), M, K, N);
     } else {
       // BM = 16, BN = 64, BK = 128: any addresses
       status = host_launch(gemm_skinny_nt_kernel_any,

@@ -2757,8 +2757,6 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
     cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (k_tile < k_tile_whole_end) {
-      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
-      __syncthreads();  // xk_tile is read before it is written again
       const int xk_row_end = ROWS - t_tile * 64;
 
       // matrix_vector_and_groups.tile:51  rows = token[t]
@@ -2857,8 +2855,6 @@ __device__ __forceinline__ void moe_swiglu_body(const bf16_t* __restrict__ x,
         }
       }
     } else {
-      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
-      __syncthreads();  // xk_tile is read before it is written again
       const int xk_row_2_end = ROWS - t_tile * 64;
 
       // matrix_vector_and_groups.tile:51  rows = token[t]
@@ -3198,8 +3194,6 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
     cp_async_wait<1>();
     __syncthreads();  // this trip's tiles have landed, those of the last trip are read
     if (k_tile < k_tile_whole_end) {
-      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
-      __syncthreads();  // xk_tile is read before it is written again
       const int xk_row_end = ROWS - t_tile * 64;
 
       // matrix_vector_and_groups.tile:51  rows = token[t]
@@ -3280,8 +3274,6 @@ __device__ __forceinline__ void moe_swiglu_body_2(const bf16_t* __restrict__ x,
         }
       }
     } else {
-      // matrix_vector_and_groups.tile:56  g += xk @ gate[e, k, j]
-      __syncthreads();  // xk_tile is read before it is written again
       const int xk_row_2_end = ROWS - t_tile * 64;
 
       // matrix_vector_and_groups.tile:51  rows = token[t]

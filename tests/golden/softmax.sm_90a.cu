@@ -1035,10 +1035,10 @@ cudaError_t host_launch(void (*kernel)(Parameters...), host_Grid grid, cudaStrea
 }
 
 /// The same of a kernel that may begin while the one in front of it in the stream ends, and waits
-/// for that one itself.
+/// for that one itself; only where it `overlaps`.
 template <class... Parameters>
-cudaError_t host_launch_early(void (*kernel)(Parameters...), host_Grid grid, cudaStream_t stream,
-                              std::common_type_t<Parameters>... arguments) {
+cudaError_t host_launch_early(bool overlaps, void (*kernel)(Parameters...), host_Grid grid,
+                              cudaStream_t stream, std::common_type_t<Parameters>... arguments) {
   const void* const symbol = reinterpret_cast<const void*>(kernel);
   if (grid.shared_bytes > 48 * 1024) {
     const cudaError_t status = cudaFuncSetAttribute(
@@ -1055,7 +1055,7 @@ cudaError_t host_launch_early(void (*kernel)(Parameters...), host_Grid grid, cud
   config.dynamicSmemBytes = static_cast<size_t>(grid.shared_bytes);
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.numAttrs = overlaps ? 1 : 0;
   return cudaLaunchKernelExC(&config, symbol, pointers);
 }
 
@@ -3597,8 +3597,8 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* works
       if (status != cudaSuccess) return status;
       status = host_limit_to_clusters<softmax_kernel>(&ctas, 512, 0, 4);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(softmax_kernel, {ctas, 512}, stream, static_cast<const bf16_t*>(x),
-          static_cast<bf16_t*>(y), R, C, item_counter);
+      status = host_launch_early(true, softmax_kernel, {ctas, 512}, stream,
+          static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C, item_counter);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16) && C <= 377) {
       // rows of up to 377 elements that begin anywhere, by windows of whole words
       status = host_launch(softmax_kernel_c377_window, {host_ceil_div(R, 8), 128}, stream,
@@ -3638,7 +3638,7 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* works
       if (status != cudaSuccess) return status;
       status = host_limit_to_clusters<softmax_kernel_c81913_window>(&ctas, 512, 0, 4);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(softmax_kernel_c81913_window, {ctas, 512}, stream,
+      status = host_launch_early(true, softmax_kernel_c81913_window, {ctas, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C, item_counter);
     } else if (host_is_aligned(x, 16) && host_is_aligned(y, 16)) {
       // that begin anywhere, by windows of whole words
@@ -3647,7 +3647,7 @@ extern "C" cudaError_t softmax(const void* x, void* y, int R, int C, void* works
       if (status != cudaSuccess) return status;
       status = host_limit_to_clusters<softmax_kernel_window>(&ctas, 512, 0, 8);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(softmax_kernel_window, {ctas, 512}, stream,
+      status = host_launch_early(true, softmax_kernel_window, {ctas, 512}, stream,
           static_cast<const bf16_t*>(x), static_cast<bf16_t*>(y), R, C, item_counter);
     } else if (C <= 256) {
       // rows of up to 256 elements, any addresses

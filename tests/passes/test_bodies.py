@@ -59,10 +59,24 @@ def test_a_body_with_masks_is_written_for_the_interior_too(tmp_path: Path) -> No
 
 def test_products_of_one_value_read_one_tile(tmp_path: Path) -> None:
     text = body(tmp_path, TWO.format(other="scaled"))
-    assert text.count("is read before it is written again") == 2  # interior and edges
+    assert text.count("is written before it is read") == 2  # interior and edges
     assert products(text) == 4
 
 
 def test_products_of_two_values_have_two(tmp_path: Path) -> None:
     text = body(tmp_path, TWO.format(other="(a[i, k].to(f32) + scale).to(bf16)"))
-    assert text.count("is read before it is written again") == 4
+    assert text.count("is written before it is read") == 4
+
+
+ALONE = """\
+kernel k(a: bf16[M, 64], b: bf16[64, N]) -> c: f32[M, N]:
+    for i, j in parallel(M by 64, N by 64):
+        c[i, j] = a[i, :] @ b[:, j]
+"""
+
+
+def test_operands_of_a_product_outside_of_loops_are_copied_at_once(tmp_path: Path) -> None:
+    text = body(tmp_path, ALONE)
+    assert text.count("cp_async_wait") == 1 and text.count("__syncthreads") == 2
+    ends = text.index("cp_async_wait"), text.index("both operands are written before they are read")
+    assert text.count("cp_async_commit", 0, ends[0]) == 2 and ends[0] < ends[1]

@@ -218,9 +218,17 @@ class LauncherContext:
             "after": [self._launch(one) for one in launch.after],
             "setup": setup,
             "function": "host_launch_early" if launch.early else "host_launch",
+            "overlaps": self._overlaps(launch, grid) if launch.early else "",
             "grid": ", ".join([grid, str(launch.block), *shared]),
             "arguments": [self._argument(a) for a in launch.arguments],
         }
+
+    def _overlaps(self, launch: Launch, grid: str) -> str:
+        """Where a launch that may begin early does."""
+        pieces = [self.host.piece(launch.overlaps).at(EQUAL)]
+        if launch.full and pieces != ["true"]:
+            pieces.append(f"{grid} >= {launch.full}")
+        return " || ".join(pieces)
 
     def _grid(self, launch: Launch) -> tuple[str, list[str]]:
         """How many CTAs, and the statements before."""

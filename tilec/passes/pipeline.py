@@ -44,6 +44,7 @@ from tilec.passes import (
     computed,
     copies,
     exchange,
+    full_rounds,
     launch_notes,
     loads_ahead,
     queue,
@@ -225,7 +226,7 @@ def run(
                 kernel = all_trips.ended(kernel, flag, zero=True)
             kernels.append(kernel)
             programs.append(form.program)
-            launch = _launch(kernel, variant, Facts.of(form.program).numeric, form.program)
+            launch = _launch(kernel, variant, Facts.of(form.program).numeric, form.program, target)
             if draws and drawn is not None:
                 if clearing_kernel is not None:
                     kernels.append(clearing_kernel)
@@ -254,7 +255,7 @@ def run(
                 other = form.beside.named(f"{variant.name}_none")
                 kernels.append(_beside(lower(other), other, flag, counter, target))
                 programs.append(other.program)
-                launch = _followed(launch, kernels[-1], other)
+                launch = _followed(launch, kernels[-1], other, target)
             launches.append(launch)
             own = None if form.program.tiles == program.tiles else form.program.tiles
             told = [(form, variant, kernel, nest, placement)]
@@ -332,9 +333,9 @@ def _beside(kernel: k.Kernel, form: Form, flag: str, counter: str, target: Targe
     return all_trips.ended(kernel, flag, zero=False)
 
 
-def _followed(launch: Launch, kernel: k.Kernel, form: Form) -> Launch:
+def _followed(launch: Launch, kernel: k.Kernel, form: Form, target: Target) -> Launch:
     """The launch with that of such a kernel behind it."""
-    other = _launch(kernel, form.variant, Facts.of(form.program).numeric, form.program)
+    other = _launch(kernel, form.variant, Facts.of(form.program).numeric, form.program, target)
     parts: list[LaunchCondition] = []
     for condition in (launch.condition, other.condition):
         parts += condition.parts if isinstance(condition, AllOf) else [condition]
@@ -359,7 +360,7 @@ def _computing(
     _check_shared(kernel, target)
     if flag:
         kernel = all_trips.ended(kernel, flag, zero=True)
-    launch = _launch(kernel, form.variant, Facts.of(form.program).numeric, form.program)
+    launch = _launch(kernel, form.variant, Facts.of(form.program).numeric, form.program, target)
     return kernel, replace(launch, condition=copy.condition)
 
 
@@ -492,7 +493,11 @@ def _check_shared(kernel: k.Kernel, target: Target) -> None:
 
 
 def _launch(
-    kernel: k.Kernel, variant: Variant, numeric: Callable[[Sym], Sym], program: t.Program
+    kernel: k.Kernel,
+    variant: Variant,
+    numeric: Callable[[Sym], Sym],
+    program: t.Program,
+    target: Target,
 ) -> Launch:
     instances = kernel.instances
     if kernel.cluster > 1:
@@ -504,6 +509,7 @@ def _launch(
         )
     grid = ceildiv(numeric(instances), kernel.batch) * kernel.cluster
     form = variant.asynchronous
+    streams = form.streams if form is not None else ()
     return Launch(
         kernel.name,
         _numbers(_condition(kernel, variant), numeric),
@@ -518,8 +524,10 @@ def _launch(
         if kernel.queue
         else 0,
         # memory is what limits: as many CTAs as leave none alone with a last round ask for it evenly
-        even=form is not None and bool(form.streams),
+        even=bool(streams),
         early=kernel.early,
+        overlaps=_numbers(AllOf(full_rounds.has_policy(streams, target)), numeric),
+        full=full_rounds.nearly_all(target) if streams else 0,
         about=launch_notes.about(kernel, variant, program.tiles),
     )
 

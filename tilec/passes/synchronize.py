@@ -4,7 +4,8 @@
     row_max = warp_combine row_max_partial   ->    cta_sync "row_max_partial is written before it is read"
                                                    row_max = warp_combine row_max_partial
 
-In a loop the end of one trip meets the start of the next, so that a buffer which is written again is guarded too.
+In a loop the end of one trip meets the start of the next, so that a buffer which is written again is guarded too. Of barriers with nothing
+between them one is left.
 """
 
 from __future__ import annotations
@@ -34,10 +35,30 @@ class _State:
 
 def run(kernel: k.Kernel) -> k.Kernel:
     """The kernel with its barriers."""
-    body = _block(kernel.body, _State())
+    body = _once(_block(kernel.body, _State()))
     if any(_is_pushed(op) for op in body):
         body = _in_cluster(body)
     return replace(kernel, body=body)
+
+
+def _once(ops: tuple[k.Op, ...], met: bool = False) -> tuple[k.Op, ...]:
+    """Without barriers that stand behind others. `met`: the threads have just met where the ops begin."""
+    result: list[k.Op] = []
+    for op in ops:
+        if isinstance(op, k.CtaSync):
+            if op.cluster or not met:
+                result.append(op)
+            met = True
+            continue
+        if isinstance(op, k.Loop | a.Instances):
+            op = replace(op, body=_once(op.body))
+        elif isinstance(op, k.IfUniform):
+            op = replace(op, then=_once(op.then, met), otherwise=_once(op.otherwise, met))
+        elif isinstance(op, a.Roles):
+            op = replace(op, consumer=_once(op.consumer))
+        result.append(op)
+        met = False
+    return tuple(result)
 
 
 def _is_pushed(op: k.Op) -> bool:

@@ -207,10 +207,16 @@ def _copy_elements(
 
 
 def stage_now(
-    context: Context, operand: Staged, plan: ProductPlan, span: Span, waited: bool = False
+    context: Context,
+    operand: Staged,
+    plan: ProductPlan,
+    span: Span,
+    waited: bool = False,
+    beside: bool = False,
 ) -> k.TileAddress:
     """An operand into shared memory at this place, with the barriers around it; `waited`: once, in front of a ring whose first wait covers
-    the copies too."""
+    the copies too; `beside` the other operand of the product, which has just been staged: all threads meet once in front of both and once
+    behind them, and the copies of both are under way at once."""
     key = operand.key
     if key not in context.staged:
         context.staged[key] = k.TileAddress(declare_tile(context, operand, plan, 1).name)
@@ -219,10 +225,19 @@ def stage_now(
         emit_copy(context, operand, tile_axes(context, operand, plan), tile)
         context.out.append(k.Commit())
         return tile
-    context.out.append(k.CtaSync(f"{tile.buffer} is read before it is written again", span=span))
+    copied = False
+    if beside:
+        context.out.pop()  # the barrier behind the other operand
+        copied = isinstance(context.out[-1], k.WaitGroup)
+        if copied:
+            context.out.pop()
+    else:
+        hazard = f"{tile.buffer} is read before it is written again"
+        context.out.append(k.CtaSync(hazard, span=span))
     if operand.load is not None and not operand.turned:
         emit_copy(context, operand, tile_axes(context, operand, plan), tile)
-        context.out += [k.Commit(), k.WaitGroup(0)]
+        context.out.append(k.Commit())
+        copied = True
     else:
         coords = _own_axes(context, operand)
         writers: tuple[k.Expr, ...] = ()
@@ -235,7 +250,11 @@ def stage_now(
             writers = context.one_thread_of(axes)
             _fill_padding(context, operand, plan, axes, tile, span)
         _copy_elements(context, body, operand, axes, tile, writers)
-    context.out.append(k.CtaSync(f"{tile.buffer} is written before it is read"))
+    if copied:
+        context.out.append(k.WaitGroup(0))
+    both = "both operands are written before they are read"
+    hazard = both if beside else f"{tile.buffer} is written before it is read"
+    context.out.append(k.CtaSync(hazard))
     return tile
 
 
@@ -283,12 +302,14 @@ def lower_dot(context: Context, op: t.Dot) -> None:
     target = accumulators(context, op)
     a: k.TileAddress | k.Fragment
     a_transposed = False
+    before = len(context.out)
     if isinstance(plan.a, InRegisters):
         a = left_operand(context, plan.a, op)
     else:
         a = _tile_of(context, plan.a, plan, op.span)
         a_transposed = (plan.a.k_axis == 0) != plan.a.turned
-    b = _tile_of(context, plan.b, plan, op.span)
+    beside = isinstance(plan.a, Staged) and len(context.out) > before
+    b = _tile_of(context, plan.b, plan, op.span, beside)
     b_transposed = (plan.b.k_axis == 0) != plan.b.turned
     row, col = context.loop_axes(op.out)
     assert row is not None and col is not None
@@ -381,7 +402,10 @@ def _warp_first(axis: k.LoopAxis, block: int) -> str:
     return "0"
 
 
-def _tile_of(context: Context, operand: Staged, plan: ProductPlan, span: Span) -> k.TileAddress:
+def _tile_of(
+    context: Context, operand: Staged, plan: ProductPlan, span: Span, beside: bool = False
+) -> k.TileAddress:
+    """Where an operand lies, staged here if it is not yet; `beside`: behind the other one."""
     home = context.staged.get(operand.key)
     elsewhere = context.ring_values | context.staged_once
     if home is not None and operand.key in elsewhere:
@@ -390,7 +414,7 @@ def _tile_of(context: Context, operand: Staged, plan: ProductPlan, span: Span) -
     out, *here = context.staged_here.get(operand.key, (None, 0, 0))
     if home is not None and out is context.out and (*here,) == form:
         return home
-    tile = stage_now(context, operand, plan, span)
+    tile = stage_now(context, operand, plan, span, beside=beside)
     context.staged_here[operand.key] = (context.out, *form)
     return tile
 
