@@ -100,6 +100,7 @@ def test_arithmetic(library: Emulated) -> None:
     checks.check_float_arithmetic(library)
     checks.check_divisors(library)
     checks.check_half_precision(library)
+    checks.check_scaled(library)
 
 
 @pytest.mark.parametrize("function", UNARY)
