@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,14 +14,11 @@ from tilec.reference.numbers import Array
 from verification.cases import Arrays, Job, ragged
 from verification.evidence import Evidence
 from verification.kernels import BENCH, SAMPLES, Ready, sources
-from verification.repeated import built, run_repeated
+from verification.repeated import built, elements, run_repeated
 
 LAUNCHES = 7
-SIZES = 2
-"""Ragged size sets of a kernel, for each kind of arguments."""
-
-MOST_ELEMENTS = 1 << 17
-"""Of all dimensions of these size sets."""
+MOST_ELEMENTS = 1 << 16
+"""Of a tensor at the ragged sizes that are taken, the largest of up to so many."""
 
 
 def extremes(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -> Evidence:
@@ -36,12 +32,14 @@ def extremes(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -
 
 
 def _jobs(ready: Ready) -> list[Job]:
+    program = ready.kernel.program
     whole = [s for s in ragged(ready) if all(n > 0 for n in s.dims.values())]
-    small = [s for s in whole if prod(s.dims.values()) <= MOST_ELEMENTS] or whole[:1]
-    small.sort(key=lambda s: -prod(s.dims.values()))
+    whole.sort(key=lambda s: elements(program, s.dims))
+    small = [s for s in whole if elements(program, s.dims) <= MOST_ELEMENTS]
+    sizes = (small or whole[:1])[-1]
     steep = any(
         isinstance(op, t.Elementwise) and op.op in ("exp", "exp2")
-        for nest in ready.kernel.program.nests
+        for nest in program.nests
         for op in all_ops(nest.body)
     )
     return [
@@ -53,7 +51,6 @@ def _jobs(ready: Ready) -> list[Job]:
             rtol=RTOL if steep and draw is large else None,
         )
         for draw in DRAWS
-        for sizes in small[:SIZES]
     ]
 
 

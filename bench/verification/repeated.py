@@ -139,7 +139,8 @@ def _instances(program: t.Program, dims: Mapping[str, int]) -> int:
     return most
 
 
-def _elements(program: t.Program, dims: Mapping[str, int]) -> int:
+def elements(program: t.Program, dims: Mapping[str, int]) -> int:
+    """Of the largest tensor."""
     env = {**program.tiles, **dims}
     return max(math.prod(max(0, evaluate_sym(d, env)) for d in s.dims) for s in program.tensors)
 
@@ -158,11 +159,11 @@ def _with(
     ]
     free.sort()
     while True:  # smaller
-        count, elements = _instances(program, dims), _elements(program, dims)
-        if count < max(2, 2 * instances) and elements <= MOST_ELEMENTS:
+        count, most = _instances(program, dims), elements(program, dims)
+        if count < max(2, 2 * instances) and most <= MOST_ELEMENTS:
             break
         pool = [n for n in free if dims[n] > units[n]]
-        if not pool and elements > MOST_ELEMENTS:
+        if not pool and most > MOST_ELEMENTS:
             pool = [n for n in dims if dims[n] > units[n]]
         if not pool:
             break
@@ -171,7 +172,7 @@ def _with(
     while free and _instances(program, dims) < instances:  # larger
         name = min(free, key=lambda n: dims[n] / units[n])
         larger = {**dims, name: max(units[name], 2 * dims[name])}
-        if _elements(program, larger) > MOST_ELEMENTS:
+        if elements(program, larger) > MOST_ELEMENTS:
             break
         if _instances(program, larger) == _instances(program, dims):
             break

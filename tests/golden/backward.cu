@@ -3311,12 +3311,126 @@ __device__ __forceinline__ void rms_norm_backward_2_body_2(const bf16_t* __restr
   constexpr int BC = 64;
   constexpr int BR = 64;
   constexpr int kStepsC = 1;
+  constexpr int kThreadsC = 8;
+  constexpr int kWidthC = 8;
+  constexpr int kStepsR = 16;
+  constexpr int kThreadsR = 4;
+  constexpr int kLanesR = 4;
+  constexpr int kGroup = 32;
+  constexpr int kInstances = 4;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int r_lane = thread / 8 % kThreadsR;
+  const int c_lane = thread % kThreadsC;
+  const int c_tile = static_cast<int>(blockIdx.x) * kInstances + thread / kGroup;
+  const bool live = c_tile < ceil_div(C, BC);
+
+  // backward.tile:24  for r in range(R by BR):
+  Vector<float, kWidthC> total[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      total[c_step][c_sub] = 0.0f;
+    }
+  }
+  for (int r_tile = 0; r_tile < ceil_div(R, BR); ++r_tile) {
+    // backward.tile:25  total += sum(dy[r, c].to(f32) * x[r, c].to(f32) * rstd[r][:, None], axis=0)
+    Vector<float, kWidthC> sum_tile[kStepsC];
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        sum_tile[c_step][c_sub] = OpSum<float>::identity();
+      }
+    }
+    const int r_end = R - BR * r_tile;
+    const int c_end = C - BC * c_tile;
+    const bf16_t* const dy_at = dy + int64_t{C} * BR * r_tile + int64_t{BC} * c_tile;
+    const bf16_t* const x_at = x + int64_t{C} * BR * r_tile + int64_t{BC} * c_tile;
+    const float* const rstd_at = rstd + int64_t{BR} * r_tile;
+    #pragma unroll 4
+    for (int r_step = 0; r_step < kStepsR; ++r_step) {
+      const int r_at = r_step * kThreadsR + r_lane;
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+        if (r_at < r_end) {
+          Vector<bf16_t, kWidthC> dy_tile = {};
+          if (live && c_at < c_end) {
+            dy_tile = load_aligned<kWidthC>(dy_at + int64_t{C} * r_at + c_at);
+          }
+          Vector<bf16_t, kWidthC> x_tile = {};
+          if (live && c_at < c_end) {
+            x_tile = load_aligned<kWidthC>(x_at + int64_t{C} * r_at + c_at);
+          }
+          const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile);
+          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            sum_tile[c_step][c_sub] += dy_tile_wide[c_sub] * x_tile_wide[c_sub]
+                * (live && r_at < r_end ? load_element(rstd_at + r_at) : 0.0f);
+          }
+        }
+      }
+    }
+
+    // backward.tile:24  for r in range(R by BR):
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float total_2 = total[c_step][c_sub] + sum_tile[c_step][c_sub];
+        total[c_step][c_sub] = total_2;
+      }
+    }
+  }
+
+  // backward.tile:25  total += sum(dy[r, c].to(f32) * x[r, c].to(f32) * rstd[r][:, None], axis=0)
+  Vector<float, kWidthC> total_2[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      total_2[c_step][c_sub] = total[c_step][c_sub];
+    }
+  }
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      total_2[c_step][c_sub] = lane_reduce<OpSum<float>, kLanesR, 8>(total_2[c_step][c_sub]);
+    }
+  }
+  const int c_end_2 = C - BC * c_tile;
+
+  // backward.tile:26  dweight[c] = total
+  float* const dweight_at = dweight + int64_t{BC} * c_tile;
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (live && c_at < c_end_2 && r_lane == 0) {
+      Vector<float, kWidthC> dweight_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        dweight_out[c_sub] = total_2[c_step][c_sub];
+      }
+      store_aligned(dweight_at + c_at, dweight_out);
+    }
+  }
+}
+
+__device__ __forceinline__ void rms_norm_backward_2_body_3(const bf16_t* __restrict__ x,
+    const float* __restrict__ rstd, const bf16_t* __restrict__ dy, float* __restrict__ dweight,
+    int R, int C) {
+  constexpr int BC = 64;
+  constexpr int BR = 64;
+  constexpr int kStepsC = 1;
   constexpr int kThreadsC = 64;
   constexpr int kWidthC = 1;
-  constexpr int kStepsR = 4;
-  constexpr int kThreadsR = 16;
+  constexpr int kStepsR = 16;
+  constexpr int kThreadsR = 4;
   struct Shared {
-    SharedArray<float, 1024> total_2_partial;
+    SharedArray<float, 256> total_2_partial;
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -3348,7 +3462,7 @@ __device__ __forceinline__ void rms_norm_backward_2_body_2(const bf16_t* __restr
     const bf16_t* const dy_at = dy + int64_t{C} * BR * r_tile + int64_t{BC} * c_tile;
     const bf16_t* const x_at = x + int64_t{C} * BR * r_tile + int64_t{BC} * c_tile;
     const float* const rstd_at = rstd + int64_t{BR} * r_tile;
-    #pragma unroll
+    #pragma unroll 4
     for (int r_step = 0; r_step < kStepsR; ++r_step) {
       const int r_at = r_step * kThreadsR + r_lane;
       #pragma unroll
@@ -3581,15 +3695,21 @@ rms_norm_backward_1_kernel_walk_any(const bf16_t* __restrict__ x, const bf16_t* 
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 2))
-rms_norm_backward_2_kernel(const bf16_t* __restrict__ x, const float* __restrict__ rstd,
+rms_norm_backward_2_kernel_few(const bf16_t* __restrict__ x, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, float* __restrict__ dweight, int R, int C) {
   rms_norm_backward_2_body(x, rstd, dy, dweight, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
-rms_norm_backward_2_kernel_any(const bf16_t* __restrict__ x, const float* __restrict__ rstd,
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 6))
+rms_norm_backward_2_kernel(const bf16_t* __restrict__ x, const float* __restrict__ rstd,
     const bf16_t* __restrict__ dy, float* __restrict__ dweight, int R, int C) {
   rms_norm_backward_2_body_2(x, rstd, dy, dweight, R, C);
+}
+
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 4))
+rms_norm_backward_2_kernel_any(const bf16_t* __restrict__ x, const float* __restrict__ rstd,
+    const bf16_t* __restrict__ dy, float* __restrict__ dweight, int R, int C) {
+  rms_norm_backward_2_body_3(x, rstd, dy, dweight, R, C);
 }
 
 // kernel end
@@ -3758,13 +3878,20 @@ extern "C" cudaError_t rms_norm_backward(const void* x, const void* weight, cons
   }
   if (host_ceil_div(C, 64) > 0) {
     if (host_is_aligned(dy, 16) && C % 8 == 0 && host_is_aligned(x, 16)
+        && host_is_aligned(dweight, 16) && ((host_ceil_div(C, 64) < 3456
+        && host_ceil_div(R, 64) >= 4) || host_ceil_div(R, 64) >= 16)) {
+      // BC = 64, BR = 64
+      status = host_launch(rms_norm_backward_2_kernel_few, {host_ceil_div(C, 64), 512}, stream,
+          static_cast<const bf16_t*>(x), rstd, static_cast<const bf16_t*>(dy), dweight, R, C);
+    } else if (host_is_aligned(dy, 16) && C % 8 == 0 && host_is_aligned(x, 16)
         && host_is_aligned(dweight, 16)) {
       // BC = 64, BR = 64
-      status = host_launch(rms_norm_backward_2_kernel, {host_ceil_div(C, 64), 512}, stream,
-          static_cast<const bf16_t*>(x), rstd, static_cast<const bf16_t*>(dy), dweight, R, C);
+      status = host_launch(rms_norm_backward_2_kernel,
+          {host_ceil_div(host_ceil_div(C, 64), 4), 128}, stream, static_cast<const bf16_t*>(x),
+          rstd, static_cast<const bf16_t*>(dy), dweight, R, C);
     } else {
       // BC = 64, BR = 64: any addresses
-      status = host_launch(rms_norm_backward_2_kernel_any, {host_ceil_div(C, 64), 1024}, stream,
+      status = host_launch(rms_norm_backward_2_kernel_any, {host_ceil_div(C, 64), 256}, stream,
           static_cast<const bf16_t*>(x), rstd, static_cast<const bf16_t*>(dy), dweight, R, C);
     }
   }
@@ -5173,13 +5300,250 @@ __device__ __forceinline__ void layer_norm_backward_2_body_2(const bf16_t* __res
   constexpr int BC = 64;
   constexpr int BR = 64;
   constexpr int kStepsC = 1;
-  constexpr int kThreadsC = 64;
-  constexpr int kWidthC = 1;
+  constexpr int kThreadsC = 8;
+  constexpr int kWidthC = 8;
   constexpr int kStepsR = 4;
   constexpr int kThreadsR = 16;
+  constexpr int kLanesR = 4;
   struct Shared {
-    SharedArray<float, 1024> scale_2_partial;
-    SharedArray<float, 1024> shift_2_partial;
+    SharedArray<float, 256> scale_2_partial;
+    SharedArray<float, 256> shift_2_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int r_lane = thread / 8;
+  const int c_lane = thread % kThreadsC;
+  const int c_tile = static_cast<int>(blockIdx.x);
+
+  // backward.tile:46  for r in range(R by BR):
+  Vector<float, kWidthC> scale[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      scale[c_step][c_sub] = 0.0f;
+    }
+  }
+  Vector<float, kWidthC> shift[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      shift[c_step][c_sub] = 0.0f;
+    }
+  }
+  for (int r_tile = 0; r_tile < ceil_div(R, BR); ++r_tile) {
+    const int r_end = R - BR * r_tile;
+    const int c_end = C - BC * c_tile;
+
+    // backward.tile:47  g = dy[r, c].to(f32)
+    const bf16_t* const dy_at = dy + int64_t{C} * BR * r_tile + int64_t{BC} * c_tile;
+    Vector<bf16_t, kWidthC> dy_tile[kStepsR][kStepsC];
+    #pragma unroll
+    for (int r_step = 0; r_step < kStepsR; ++r_step) {
+      const int r_at = r_step * kThreadsR + r_lane;
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+        dy_tile[r_step][c_step] = {};
+        if (r_at < r_end && c_at < c_end) {
+          dy_tile[r_step][c_step] = load_aligned<kWidthC>(dy_at + int64_t{C} * r_at + c_at);
+        }
+      }
+    }
+
+    // backward.tile:48  scale += sum(g * (x[r, c].to(f32) - mean[r][:, None]) * rstd[r][:, None],
+    // axis=0)
+    Vector<float, kWidthC> sum_tile[kStepsC];
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        sum_tile[c_step][c_sub] = OpSum<float>::identity();
+      }
+    }
+    const bf16_t* const x_at = x + int64_t{C} * BR * r_tile + int64_t{BC} * c_tile;
+    const float* const mean_at = mean + int64_t{BR} * r_tile;
+    const float* const rstd_at = rstd + int64_t{BR} * r_tile;
+    #pragma unroll
+    for (int r_step = 0; r_step < kStepsR; ++r_step) {
+      const int r_at = r_step * kThreadsR + r_lane;
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+        if (r_at < r_end) {
+          Vector<bf16_t, kWidthC> x_tile = {};
+          if (c_at < c_end) {
+            x_tile = load_aligned<kWidthC>(x_at + int64_t{C} * r_at + c_at);
+          }
+          const Vector<float, kWidthC> dy_tile_wide = widen_vector(dy_tile[r_step][c_step]);
+          const Vector<float, kWidthC> x_tile_wide = widen_vector(x_tile);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float g = dy_tile_wide[c_sub];
+            sum_tile[c_step][c_sub] += g * (x_tile_wide[c_sub]
+                - (r_at < r_end ? load_element(mean_at + r_at) : 0.0f))
+                * (r_at < r_end ? load_element(rstd_at + r_at) : 0.0f);
+          }
+        }
+      }
+    }
+
+    // backward.tile:49  shift += sum(g, axis=0)
+    Vector<float, kWidthC> sum_g[kStepsC];
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        sum_g[c_step][c_sub] = OpSum<float>::identity();
+      }
+    }
+    #pragma unroll
+    for (int r_step = 0; r_step < kStepsR; ++r_step) {
+      const int r_at = r_step * kThreadsR + r_lane;
+      #pragma unroll
+      for (int c_step = 0; c_step < kStepsC; ++c_step) {
+        if (r_at < r_end) {
+          const Vector<float, kWidthC> dy_tile_wide = widen_vector<1>(dy_tile[r_step][c_step]);
+          #pragma unroll
+          for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+            const float g = dy_tile_wide[c_sub];
+            sum_g[c_step][c_sub] += g;
+          }
+        }
+      }
+    }
+
+    // backward.tile:46  for r in range(R by BR):
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float scale_2 = scale[c_step][c_sub] + sum_tile[c_step][c_sub];
+        scale[c_step][c_sub] = scale_2;
+      }
+    }
+    #pragma unroll
+    for (int c_step = 0; c_step < kStepsC; ++c_step) {
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        const float shift_2 = shift[c_step][c_sub] + sum_g[c_step][c_sub];
+        shift[c_step][c_sub] = shift_2;
+      }
+    }
+  }
+
+  // backward.tile:48  scale += sum(g * (x[r, c].to(f32) - mean[r][:, None]) * rstd[r][:, None],
+  // axis=0)
+  Vector<float, kWidthC> scale_2[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      scale_2[c_step][c_sub] = scale[c_step][c_sub];
+    }
+  }
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      scale_2[c_step][c_sub] = lane_reduce<OpSum<float>, kLanesR, 8>(scale_2[c_step][c_sub]);
+    }
+  }
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      if (thread % 32 < 8) {
+        shared.scale_2_partial[c_sub * 32 + thread % 32 + (thread / 32) * 8]
+            = scale_2[c_step][c_sub];
+      }
+    }
+  }
+  __syncthreads();  // scale_2_partial is written before it is read
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      scale_2[c_step][c_sub] = combine_partials<OpSum<float>, 4,
+          8>(shared.scale_2_partial + c_sub * 32 + thread % 8);
+    }
+  }
+
+  // backward.tile:49  shift += sum(g, axis=0)
+  Vector<float, kWidthC> shift_2[kStepsC];
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      shift_2[c_step][c_sub] = shift[c_step][c_sub];
+    }
+  }
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      shift_2[c_step][c_sub] = lane_reduce<OpSum<float>, kLanesR, 8>(shift_2[c_step][c_sub]);
+    }
+  }
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      if (thread % 32 < 8) {
+        shared.shift_2_partial[c_sub * 32 + thread % 32 + (thread / 32) * 8]
+            = shift_2[c_step][c_sub];
+      }
+    }
+  }
+  __syncthreads();  // shift_2_partial is written before it is read
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    #pragma unroll
+    for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+      shift_2[c_step][c_sub] = combine_partials<OpSum<float>, 4,
+          8>(shared.shift_2_partial + c_sub * 32 + thread % 8);
+    }
+  }
+  const int c_end_2 = C - BC * c_tile;
+
+  // backward.tile:50  dweight[c] = scale
+  float* const dweight_at = dweight + int64_t{BC} * c_tile;
+
+  // backward.tile:51  dbias[c] = shift
+  float* const dbias_at = dbias + int64_t{BC} * c_tile;
+
+  // backward.tile:50  dweight[c] = scale
+  #pragma unroll
+  for (int c_step = 0; c_step < kStepsC; ++c_step) {
+    const int c_at = (c_step * kThreadsC + c_lane) * kWidthC;
+    if (c_at < c_end_2 && r_lane == 0) {
+      Vector<float, kWidthC> dweight_out;
+      Vector<float, kWidthC> dbias_out;
+      #pragma unroll
+      for (int c_sub = 0; c_sub < kWidthC; ++c_sub) {
+        dweight_out[c_sub] = scale_2[c_step][c_sub];
+        dbias_out[c_sub] = shift_2[c_step][c_sub];
+      }
+      store_aligned(dweight_at + c_at, dweight_out);
+      store_aligned(dbias_at + c_at, dbias_out);
+    }
+  }
+}
+
+__device__ __forceinline__ void layer_norm_backward_2_body_3(const bf16_t* __restrict__ x,
+    const float* __restrict__ mean, const float* __restrict__ rstd, const bf16_t* __restrict__ dy,
+    float* __restrict__ dweight, float* __restrict__ dbias, int R, int C) {
+  constexpr int BC = 64;
+  constexpr int BR = 64;
+  constexpr int kStepsC = 1;
+  constexpr int kThreadsC = 64;
+  constexpr int kWidthC = 1;
+  constexpr int kStepsR = 16;
+  constexpr int kThreadsR = 4;
+  struct Shared {
+    SharedArray<float, 256> scale_2_partial;
+    SharedArray<float, 256> shift_2_partial;
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -5539,17 +5903,24 @@ layer_norm_backward_1_kernel_walk_any(const bf16_t* __restrict__ x,
 }
 
 extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
-layer_norm_backward_2_kernel(const bf16_t* __restrict__ x, const float* __restrict__ mean,
+layer_norm_backward_2_kernel_few(const bf16_t* __restrict__ x, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, float* __restrict__ dweight,
     float* __restrict__ dbias, int R, int C) {
   layer_norm_backward_2_body(x, mean, rstd, dy, dweight, dbias, R, C);
 }
 
-extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
-layer_norm_backward_2_kernel_any(const bf16_t* __restrict__ x, const float* __restrict__ mean,
+extern "C" __global__ void __launch_bounds__(128, resident_ctas(128, 4))
+layer_norm_backward_2_kernel(const bf16_t* __restrict__ x, const float* __restrict__ mean,
     const float* __restrict__ rstd, const bf16_t* __restrict__ dy, float* __restrict__ dweight,
     float* __restrict__ dbias, int R, int C) {
   layer_norm_backward_2_body_2(x, mean, rstd, dy, dweight, dbias, R, C);
+}
+
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
+layer_norm_backward_2_kernel_any(const bf16_t* __restrict__ x, const float* __restrict__ mean,
+    const float* __restrict__ rstd, const bf16_t* __restrict__ dy, float* __restrict__ dweight,
+    float* __restrict__ dbias, int R, int C) {
+  layer_norm_backward_2_body_3(x, mean, rstd, dy, dweight, dbias, R, C);
 }
 
 // kernel end
@@ -5707,14 +6078,22 @@ extern "C" cudaError_t layer_norm_backward(const void* x, const void* weight, co
   }
   if (host_ceil_div(C, 64) > 0) {
     if (host_is_aligned(dy, 16) && C % 8 == 0 && host_is_aligned(x, 16)
+        && host_is_aligned(dweight, 16) && host_is_aligned(dbias, 16)
+        && ((host_ceil_div(C, 64) < 864 && host_ceil_div(R, 64) >= 4)
+        || host_ceil_div(R, 64) >= 16)) {
+      // BC = 64, BR = 64
+      status = host_launch(layer_norm_backward_2_kernel_few, {host_ceil_div(C, 64), 512}, stream,
+          static_cast<const bf16_t*>(x), mean, rstd, static_cast<const bf16_t*>(dy), dweight, dbias,
+          R, C);
+    } else if (host_is_aligned(dy, 16) && C % 8 == 0 && host_is_aligned(x, 16)
         && host_is_aligned(dweight, 16) && host_is_aligned(dbias, 16)) {
       // BC = 64, BR = 64
-      status = host_launch(layer_norm_backward_2_kernel, {host_ceil_div(C, 64), 512}, stream,
+      status = host_launch(layer_norm_backward_2_kernel, {host_ceil_div(C, 64), 128}, stream,
           static_cast<const bf16_t*>(x), mean, rstd, static_cast<const bf16_t*>(dy), dweight, dbias,
           R, C);
     } else {
       // BC = 64, BR = 64: any addresses
-      status = host_launch(layer_norm_backward_2_kernel_any, {host_ceil_div(C, 64), 1024}, stream,
+      status = host_launch(layer_norm_backward_2_kernel_any, {host_ceil_div(C, 64), 256}, stream,
           static_cast<const bf16_t*>(x), mean, rstd, static_cast<const bf16_t*>(dy), dweight, dbias,
           R, C);
     }

@@ -651,19 +651,6 @@ __device__ __forceinline__ T combine_partials(const T* partials) {
   return total;
 }
 
-/// Op over kCount values by the lanes of a warp: the same bits in every thread.
-template <class Op, int kCount, class T>
-__device__ __forceinline__ T combine_partials_by_lanes(const T* partials) {
-  T total = Op::identity();
-#pragma unroll
-  for (int i = 0; i < kCount; i += 32) {
-    if (i + 32 <= kCount || i + lane_id() < kCount) {
-      total = Op::combine(total, partials[i + lane_id()]);
-    }
-  }
-  return lane_reduce<Op, 32>(total);
-}
-
 /// N elements of shared memory.
 template <class T, int N>
 using SharedArray = T[N];
@@ -1120,13 +1107,114 @@ __device__ __forceinline__ void gemv_body_2(const bf16_t* __restrict__ a,
     const bf16_t* __restrict__ x, float* __restrict__ y, int M, int K) {
   constexpr int BM = 8;
   constexpr int BK = 1024;
-  constexpr int kStepsK = 2;
-  constexpr int kThreadsK = 512;
+  constexpr int kStepsK = 1;
+  constexpr int kThreadsK = 128;
+  constexpr int kLanesK = 32;
+  constexpr int kWidthK = 8;
+  constexpr int kStepsI = 4;
+  constexpr int kThreadsI = 2;
+  struct Shared {
+    SharedArray<float, 32> acc_2_partial;
+  };
+  Shared& shared = cta_shared<Shared>();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int i_lane = thread / 128;
+  const int k_lane = thread % kThreadsK;
+  const int i_tile = static_cast<int>(blockIdx.x);
+
+  // matrix_vector_and_groups.tile:4  for k in range(K by BK):
+  float acc[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    acc[i_step] = 0.0f;
+  }
+  for (int k_tile = 0; k_tile < ceil_div(K, BK); ++k_tile) {
+    // matrix_vector_and_groups.tile:5  acc += sum(a[i, k].to(f32) * x[k].to(f32)[None, :], axis=1)
+    float sum_tile[kStepsI];
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      sum_tile[i_step] = OpSum<float>::identity();
+    }
+    const int i_end = M - BM * i_tile;
+    const int k_end = K - BK * k_tile;
+    const bf16_t* const a_at = a + int64_t{K} * BM * i_tile + int64_t{BK} * k_tile;
+    const bf16_t* const x_at = x + int64_t{BK} * k_tile;
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const int i_at = i_step * kThreadsI + i_lane;
+      #pragma unroll
+      for (int k_step = 0; k_step < kStepsK; ++k_step) {
+        const int k_at = (k_step * kThreadsK + k_lane) * kWidthK;
+        if (k_at < k_end) {
+          Vector<bf16_t, kWidthK> a_tile = {};
+          if (i_at < i_end) {
+            a_tile = load_aligned<kWidthK>(a_at + int64_t{K} * i_at + k_at);
+          }
+          const Vector<bf16_t, kWidthK> x_tile = load_aligned<kWidthK>(x_at + k_at);
+          const Vector<float, kWidthK> a_tile_wide = widen_vector(a_tile);
+          const Vector<float, kWidthK> x_tile_wide = widen_vector(x_tile);
+          #pragma unroll
+          for (int k_sub = 0; k_sub < kWidthK; ++k_sub) {
+            sum_tile[i_step] += a_tile_wide[k_sub] * x_tile_wide[k_sub];
+          }
+        }
+      }
+    }
+
+    // matrix_vector_and_groups.tile:4  for k in range(K by BK):
+    #pragma unroll
+    for (int i_step = 0; i_step < kStepsI; ++i_step) {
+      const float acc_2 = acc[i_step] + sum_tile[i_step];
+      acc[i_step] = acc_2;
+    }
+  }
+
+  // matrix_vector_and_groups.tile:5  acc += sum(a[i, k].to(f32) * x[k].to(f32)[None, :], axis=1)
+  float acc_2[kStepsI];
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    acc_2[i_step] = acc[i_step];
+  }
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    acc_2[i_step] = lane_reduce<OpSum<float>, kLanesK>(acc_2[i_step]);
+  }
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    if (thread % 32 < 1) {
+      shared.acc_2_partial[i_step * 8 + thread / 32] = acc_2[i_step];
+    }
+  }
+  __syncthreads();  // acc_2_partial is written before it is read
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    acc_2[i_step] = combine_partials<OpSum<float>, kThreadsK / 32>(shared.acc_2_partial + i_step * 8
+        + (thread / 128) * 4);
+  }
+  const int i_end_2 = M - BM * i_tile;
+
+  // matrix_vector_and_groups.tile:6  y[i] = acc
+  float* const y_at = y + int64_t{BM} * i_tile;
+  #pragma unroll
+  for (int i_step = 0; i_step < kStepsI; ++i_step) {
+    const int i_at = i_step * kThreadsI + i_lane;
+    if (i_at < i_end_2 && k_lane == 0) {
+      store_element(y_at + i_at, acc_2[i_step]);
+    }
+  }
+}
+
+__device__ __forceinline__ void gemv_body_3(const bf16_t* __restrict__ a,
+    const bf16_t* __restrict__ x, float* __restrict__ y, int M, int K) {
+  constexpr int BM = 8;
+  constexpr int BK = 1024;
+  constexpr int kStepsK = 4;
+  constexpr int kThreadsK = 256;
   constexpr int kLanesK = 32;
   constexpr int kWidthK = 1;
   constexpr int kStepsI = 8;
   struct Shared {
-    SharedArray<float, 128> acc_2_partial;
+    SharedArray<float, 64> acc_2_partial;
   };
   Shared& shared = cta_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -1191,14 +1279,14 @@ __device__ __forceinline__ void gemv_body_2(const bf16_t* __restrict__ a,
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
     if (thread % 32 < 1) {
-      shared.acc_2_partial[i_step * 16 + thread / 32] = acc_2[i_step];
+      shared.acc_2_partial[i_step * 8 + thread / 32] = acc_2[i_step];
     }
   }
   __syncthreads();  // acc_2_partial is written before it is read
   #pragma unroll
   for (int i_step = 0; i_step < kStepsI; ++i_step) {
-    acc_2[i_step] = combine_partials_by_lanes<OpSum<float>,
-        kThreadsK / 32>(shared.acc_2_partial + i_step * 16);
+    acc_2[i_step] = combine_partials<OpSum<float>, kThreadsK / 32>(shared.acc_2_partial
+        + i_step * 8);
   }
   const int i_end_2 = M - BM * i_tile;
 
@@ -1214,15 +1302,21 @@ __device__ __forceinline__ void gemv_body_2(const bf16_t* __restrict__ a,
 }
 
 extern "C" __global__ void __launch_bounds__(1024, resident_ctas(1024, 1))
-gemv_kernel(const bf16_t* __restrict__ a, const bf16_t* __restrict__ x, float* __restrict__ y,
+gemv_kernel_few(const bf16_t* __restrict__ a, const bf16_t* __restrict__ x, float* __restrict__ y,
     int M, int K) {
   gemv_body(a, x, y, M, K);
 }
 
-extern "C" __global__ void __launch_bounds__(512, resident_ctas(512, 1))
-gemv_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ x, float* __restrict__ y,
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 3))
+gemv_kernel(const bf16_t* __restrict__ a, const bf16_t* __restrict__ x, float* __restrict__ y,
     int M, int K) {
   gemv_body_2(a, x, y, M, K);
+}
+
+extern "C" __global__ void __launch_bounds__(256, resident_ctas(256, 2))
+gemv_kernel_any(const bf16_t* __restrict__ a, const bf16_t* __restrict__ x, float* __restrict__ y,
+    int M, int K) {
+  gemv_body_3(a, x, y, M, K);
 }
 
 // kernel end
@@ -1257,13 +1351,19 @@ extern "C" cudaError_t gemv(const void* a, const void* x, float* y, int M, int K
   cudaError_t status = host_check_arguments(arguments, &gemv_sentence);
   if (status != cudaSuccess) return status;
   if (host_ceil_div(M, 8) > 0) {
-    if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(x, 16)) {
+    if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(x, 16)
+        && ((host_ceil_div(M, 8) < 432 && host_ceil_div(K, 1024) >= 4)
+        || host_ceil_div(K, 1024) >= 16)) {
       // BM = 8, BK = 1024
-      status = host_launch(gemv_kernel, {host_ceil_div(M, 8), 1024}, stream,
+      status = host_launch(gemv_kernel_few, {host_ceil_div(M, 8), 1024}, stream,
+          static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(x), y, M, K);
+    } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(x, 16)) {
+      // BM = 8, BK = 1024
+      status = host_launch(gemv_kernel, {host_ceil_div(M, 8), 256}, stream,
           static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(x), y, M, K);
     } else {
       // BM = 8, BK = 1024: any addresses
-      status = host_launch(gemv_kernel_any, {host_ceil_div(M, 8), 512}, stream,
+      status = host_launch(gemv_kernel_any, {host_ceil_div(M, 8), 256}, stream,
           static_cast<const bf16_t*>(a), static_cast<const bf16_t*>(x), y, M, K);
     }
   }

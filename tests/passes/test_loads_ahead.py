@@ -32,15 +32,15 @@ def moved(text: str, folder: Path) -> list[list[int]]:
 
 @pytest.mark.parametrize(("trips", "columns"), [(0, 66), (3, 64), (21, 100)])
 def test_any_number_of_trips(trips: int, columns: int, tmp_path: Path) -> None:
-    assert moved(RECURRENCE.format(bc=64), tmp_path) == [[8, 8], [8, 8]]
+    assert moved(RECURRENCE.format(bc=64), tmp_path) == [[6, 6], [6, 6]]
     settings = ("B=2", f"T={trips}", f"C={columns}")
     found = outcomes(tmp_path, file=str(tmp_path / "k.tile"), arch="sm_80", settings=settings)
     assert [o["status"] for o in found] == ["ok"]
 
 
 def test_as_far_as_registers_go(tmp_path: Path) -> None:
-    assert moved(RECURRENCE.format(bc=256), tmp_path)[0] == [8, 8]
-    assert moved(RECURRENCE.format(bc=1024), tmp_path)[0] == [4, 4]
+    assert moved(RECURRENCE.format(bc=256), tmp_path)[0] == [6, 6]
+    assert moved(RECURRENCE.format(bc=1024), tmp_path)[0] == [3, 3]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ on an H200 for rows of 256 B to 256 KB (see docs/performance.md).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from itertools import product
 from math import prod
 
@@ -22,6 +23,7 @@ from tilec.ir.kernel_ir import LoopAxis
 from tilec.ir.launch import AllOf, LaunchCondition
 from tilec.ir.layouts import AxisLayout, blocked, streamed
 from tilec.ir.symbolic import Sym
+from tilec.passes import few_instances
 from tilec.passes.alignment import Alignment, alignment
 from tilec.passes.axes import Axes, AxisClass, access_rank, slots_of
 from tilec.passes.axis_names import axis_names
@@ -61,11 +63,6 @@ MOST_STEPS = 32
 
 MOST_WORDS = 160
 """Registers a thread may need for one tile that has to be in registers, where everything else is walked."""
-
-MOST_ADDING = 1024
-"""Threads of an instance that adds up over loops: 64 of them read 1.8, 2.7, 3.7 TB/s with 256, 512, 1024 (measured on an H200)."""
-WORDS_OF_MOST = 16
-"""Registers in tiles up to which so many threads have room for the rest; with more they are half as many."""
 
 
 def assign(
@@ -147,14 +144,14 @@ class Assignment:
         result: list[Variant] = []
         before: tuple[Sym, Sym] | None = None
         stays = takes_queue(self.target)
-        for level, bound in self._levels(width):
-            parts: list[LaunchCondition] = list(conditions)
+        for level, bound, few in (*self._few(width), *((*x, ()) for x in self._levels(width))):
+            parts: list[LaunchCondition] = [*conditions, *few]
             if bound is not None:
                 parts.append(t.HostOp("<=", bound))
             batch = self._batch(level)
             private, batch = self._private(level, batch)
             size = f"{self.fast.name}{bound[1]}" if bound is not None and self.fast else ""
-            size = size or ("walk" if level.streams else "")
+            size = size or ("few" if few else "walk" if level.streams else "")
             result.append(
                 Variant(
                     "_".join(part for part in (size, ending[transport]) if part),
@@ -386,12 +383,6 @@ class Assignment:
         rest = prod(max(map(self._capacity, slot)) for slot in self.slots[1:])
         total = vectors * rest
         per_thread = 2 if total <= 64 else 4 if total <= 2048 else 8
-        if self.warps is None and leaves_sums(self.ops):
-            for most in (MOST_ADDING, MOST_ADDING // 2):
-                threads = power_of_two(min(total, most))
-                level = self._shared_out(width, vectors, threads, True)
-                if level is not None and (level.words <= WORDS_OF_MOST or threads < MOST_ADDING):
-                    return level
         preferred = power_of_two(min(-(-total // per_thread), 256))
         choices = [c for c in (preferred, 256, 512, 1024) if c >= preferred]
         choices = choices if self.warps is None else [self.warps * 32]
@@ -404,6 +395,20 @@ class Assignment:
             if level is not None:
                 return level
         return self._streaming(width)
+
+    def _few(self, width: int) -> list[tuple[Level, None, tuple[LaunchCondition, ...]]]:
+        """The level for few instances that add up over loops, and what the launch asks for it."""
+        fast = self.fast
+        if fast is None or not fast.static or fast.capacity is None or self.warps is not None:
+            return []
+        if not leaves_sums(self.ops) or (self.transport != "aligned" and self.wide > 1):
+            return []
+        usual, vectors = self._static(width, fast.capacity), -(-fast.capacity // width)
+        total = vectors * prod(max(map(self._capacity, slot)) for slot in self.slots[1:])
+        asked = few_instances.are_few(self.program, self.nest, usual.threads, self.target)
+        shared_out = partial(self._shared_out, width, vectors)
+        level = few_instances.level_of(total, usual.threads, shared_out) if asked else None
+        return [] if level is None else [(level, None, asked)]
 
     def _shared_out(self, width: int, vectors: int, threads: int, alike: bool) -> Level | None:
         """Static tiles with so many `vectors` along the fast class on so many threads; None where they have no room."""

@@ -1,7 +1,7 @@
 """Tiles that a loop loads are loaded some trips ahead, where nothing in it stops at a barrier, or for tiles that are not.
 
-    for t: x_tile = x[t, …]              for d below 8: x_tile_ahead[d] = x[d, …]        where there are so many trips
-           s = a_tile * s + x_tile  →    for t: x_tile_next = x[t + 8, …]                where there is that trip
+    for t: x_tile = x[t, …]              for d below 6: x_tile_ahead[d] = x[d, …]        where there are so many trips
+           s = a_tile * s + x_tile  →    for t: x_tile_next = x[min(t + 6, T - 1), …]
                                                 x_tile = x_tile_ahead[0], those behind it move up, x_tile_next is the last
                                                 s = a_tile * s + x_tile
 
@@ -24,17 +24,17 @@ from tilec.ir.ahead_ops import MoveUp
 from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.kernel_walking import inside, substituted
 from tilec.ir.layouts import blocked
-from tilec.ir.symbolic import Sym, Var
+from tilec.ir.symbolic import Sym, Var, sym_min
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.levels import resident_ctas
 from tilec.passes.lower.packed import rewritten
 from tilec.targets.table import Target
 
-DEPTHS = (8, 4)
+DEPTHS = (6, 4, 3)
 """Trips ahead, the first that has room."""
 
-MOST_OF_ROOM = 0.9
-"""Of the registers that a thread can have, what tiles and all besides may take by this arithmetic: ptxas spilled with more."""
+MARGIN = 1.2
+"""Registers that ptxas takes for each that is counted: with fewer it spilled."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,8 @@ def run(kernel: k.Kernel, target: Target, held: int) -> k.Kernel:
     for op in kernel.body:
         trip = _trip(kernel, op)
         loads = _loads(op) if trip is not None and isinstance(op, k.Loop) else []
-        words = sum(load.words for load in loads)
-        needed = {d: target.registers_besides + held + d * words for d in DEPTHS}
-        depth = next((d for d in DEPTHS if needed[d] <= room * MOST_OF_ROOM), 0)
+        needed = {d: _registers(target, held, loads, d) for d in DEPTHS}
+        depth = next((d for d in DEPTHS if needed[d] <= room), 0)
         if not loads or not depth or trip is None or not isinstance(op, k.Loop):
             body.append(op)
             continue
@@ -81,6 +80,12 @@ def run(kernel: k.Kernel, target: Target, held: int) -> k.Kernel:
     return replace(kernel, body=tuple(body), axes=tuple(axes), blocks_per_sm=blocks)
 
 
+def _registers(target: Target, held: int, loads: list[_Load], depth: int) -> int:
+    """Registers of a thread with tiles so many trips ahead, and an address of each."""
+    ahead = depth * sum(load.words + 2 for load in loads)
+    return int((target.registers_besides + held + ahead) * MARGIN)
+
+
 def _names(stem: str) -> Iterator[str]:
     yield stem
     number = 2
@@ -92,6 +97,8 @@ def _names(stem: str) -> Iterator[str]:
 def _trip(kernel: k.Kernel, op: k.Op) -> Var | None:
     """What counts the trips of a loop, where nothing in it waits for other threads or for more than its own trip."""
     if not isinstance(op, k.Loop) or op.first is not None or op.step != 1 or op.rolled:
+        return None
+    if not isinstance(op.trips, k.Index):
         return None
     if kernel.cluster > 1 or kernel.producers:
         return None
@@ -203,15 +210,16 @@ def _ahead(loop: k.Loop, loads: list[_Load], axis: k.LoopAxis, depth: int, trip:
         walk = loop.body[load.walk]
         assert isinstance(walk, k.TileLoop)
         following = replace(fragment, name=f"{fragment.name}_next")
-        later = Sym.of(trip) + depth
+        assert isinstance(loop.trips, k.Index)
+        # the last tile again where there is no such trip: what is loaded under a condition is waited for
+        later = sym_min([Sym.of(trip) + depth, loop.trips.sym - 1])
         before, filled = _at(loop, walk, {trip: later}, following, "_next", False)
-        there = k.Apply("lt", (k.Index(later, I32), loop.trips), BOOL)
         body[load.walk] = None
         body[load.declare] = None
         made = [
             *before,
             k.Declare(following, None, span=walk.span),
-            _guarded(filled, there),
+            filled,
             k.Declare(fragment, None, span=walk.span),
             MoveUp(fragment, ring, following, axis, span=walk.span),
         ]
