@@ -360,17 +360,6 @@ struct HalfPi {
 }
 //@ end
 
-//@ primitive tanh_scaled
-/// tanh(x * 0.275) within 6 ulp where |x| < 2: the same polynomial.
-[[maybe_unused]] __device__ __forceinline__ float tanh_scaled(float x) {
-  const float z = x * x;
-  float p = fmaf(1.48043763e-07f, z, -6.26626219e-06f);
-  p = fmaf(p, z, 0.000209506905f);
-  p = fmaf(p, z, -0.00693221403f);
-  return x * fmaf(p, z, 0.275f);
-}
-//@ end
-
 //@ primitive tanh_fast needs exp2_approx reciprocal_approx tanh_near
 /// tanh(x) within 6 ulp: a minimax polynomial below 0.55, else 1 - 2/(exp(2|x|) + 1).
 [[maybe_unused]] __device__ __forceinline__ float tanh_fast(float x) {

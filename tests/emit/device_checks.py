@@ -577,14 +577,6 @@ def check_two_argument_math(library: Library) -> None:
                 )
 
 
-def check_scaled(library: Library) -> None:
-    """The hyperbolic tangent of 0.275 times a number that is less than 2 in size."""
-    x = np.linspace(-2, 2, 40001, dtype=np.float32)[1:-1]
-    got = library.run("tanh_scaled", len(x), x, np.empty_like(x))
-    error = ulp_errors(got, np.tanh(x.astype(LONG) * LONG("0.275")), np.float32, True)
-    assert np.nanmax(error) <= 6
-
-
 def check_half_precision(library: Library) -> None:
     """The functions for results that only reach 16 bits: absolute error 2^-10.5."""
     x = float_samples(np.float32, "tanh")

@@ -98,7 +98,7 @@ def drivers() -> list[Driver]:
     for extreme in ("max", "min"):
         body = f"{load}  out[i] = {extreme}_of_vector(v);"
         made.append(Driver(f"{extreme}_of_vector", "bf16_t", "int8_t", "float", body))
-    for function in ("tanh_half", "sigmoid_half", "tanh_scaled"):
+    for function in ("tanh_half", "sigmoid_half"):
         made.append(_elementwise(function, "float", "float", f"{function}(x)"))
     for kind in FLOATS:
         for function in ROUNDINGS:

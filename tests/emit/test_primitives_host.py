@@ -65,4 +65,3 @@ def test_two_argument_math(library: Library) -> None:
 
 def test_half_precision(library: Library) -> None:
     checks.check_half_precision(library)
-    checks.check_scaled(library)

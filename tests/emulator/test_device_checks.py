@@ -100,7 +100,6 @@ def test_arithmetic(library: Emulated) -> None:
     checks.check_float_arithmetic(library)
     checks.check_divisors(library)
     checks.check_half_precision(library)
-    checks.check_scaled(library)
 
 
 @pytest.mark.parametrize("function", UNARY)

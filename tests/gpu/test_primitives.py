@@ -91,7 +91,6 @@ def test_two_argument_math(library: Library) -> None:
 
 def test_half_precision(library: Library) -> None:
     checks.check_half_precision(library)
-    checks.check_scaled(library)
 
 
 COMBINE: dict[str, Any] = {

@@ -328,7 +328,7 @@ class Renderer:
 
 _PLAIN = frozenset(
     (
-        "is_within fma div_by any_lane tanh_scaled divisor_scale divisor_reciprocal columns_upto "
+        "is_within fma div_by any_lane tanh_near divisor_scale divisor_reciprocal columns_upto "
         "columns_from has_column"
     ).split()
 )

@@ -366,9 +366,6 @@ class Counter:
                     self._arithmetic(expr.rep.bits, times, work)
                 elif expr.op in ("max", "min") and expr.rep.is_float:
                     work.alu += times
-                elif expr.op in ("and", "or") and any(map(_is_bits, expr.args)):
-                    # of three numbers, one of which is what was made of those before
-                    work.alu += times / 2
                 elif expr.op == "where" and expr.rep.is_float:
                     # what is computed for one side alone can be predicated in place of being chosen
                     computed = any(isinstance(arg, k.Apply) for arg in expr.args[1:])
@@ -500,8 +497,3 @@ def _copied(work: Work) -> Work:
 def _restore(work: Work, saved: Work) -> None:
     for name, value in vars(saved).items():
         setattr(work, name, value)
-
-
-def _is_bits(expr: k.Expr) -> bool:
-    """Whether an expression is the bits of a float."""
-    return isinstance(expr, k.Apply) and expr.op == "bitcast" and expr.args[0].rep.is_float

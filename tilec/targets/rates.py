@@ -196,7 +196,7 @@ FUNCTIONS: dict[tuple[str, str], tuple[int, int, int]] = {
     ("divisor_reciprocal", "fast"): (1, 1, 0),
     ("tanh", "half"): (1, 0, 0),
     ("tanh", "fast"): (0, 3, 0),
-    ("tanh_scaled", "fast"): (0, 6, 0),
+    ("tanh_near", "fast"): (0, 6, 0),
     ("sigmoid", "half"): (1, 2, 0),
     ("sigmoid", "fast"): (2, 6, 0),
     ("erf", "fast"): (1, 9, 0),
