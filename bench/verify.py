@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def facts(options: argparse.Namespace, arch: str) -> dict[str, Any]:
 
 def main() -> int:
     """Run the parts in order; what each found is written before the next one begins."""
-    from verification.evidence import Evidence, Refused
+    from verification.evidence import MADE, Evidence, Refused
 
     from tilec.runtime.launching import architecture_for
     from tilec.toolchain.driver import query_driver
@@ -91,6 +92,15 @@ def main() -> int:
     )
     data = {**facts(options, arch), "parts": []}
     status = 0
+
+    def stopped(*_: object) -> None:
+        """What was found so far is written; nobody is waited for."""
+        part = MADE[-1].as_json() if MADE else {"part": "none"}
+        _write(options.out, {**data, "parts": [*data["parts"], {**part, "stopped": True}]})
+        print(f"stopped: {part}", flush=True)
+        os._exit(4)
+
+    signal.signal(signal.SIGTERM, stopped)
     for part in options.parts:
         module, function = PARTS[part]
         run = getattr(importlib.import_module(f"verification.{module}"), function)
@@ -125,4 +135,7 @@ def _write(path: Path | None, data: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    result = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(result)  # builds and verifications that were given up are not waited for

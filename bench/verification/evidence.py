@@ -15,6 +15,9 @@ SHOWN = 20
 """Failures of a part that are printed; the JSON has all."""
 
 
+MADE: list[Evidence] = []
+"""Those of this process, in order: what a part has found so far where it is stopped."""
+
 SUMMED = ("compared", "elements", "seconds")
 """Facts of cases of which a kernel's row has the sum."""
 
@@ -29,6 +32,9 @@ class Evidence:
     cases: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        MADE.append(self)
 
     def add(self, name: str, result: str, number: int = 1) -> None:
         """Count a result ("ok", "failed", "refused", …) of a kernel."""

@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, TimeoutError
 from dataclasses import dataclass, field, replace
 from math import inf
 from multiprocessing import get_context
@@ -71,7 +71,7 @@ def build_all(
     until: float = inf,
 ) -> tuple[list[Ready], list[tuple[Source, TileError]]]:
     """Those that compile, built as `kind` (cubin, ptx or shared); the others with the reason. What nvcc rejects is appended to `broken`, without
-    which it raises TileError; what is not begun `until` a time is left out."""
+    which it raises TileError; what is not ready `until` a time is left out."""
     compiled: list[tuple[Source, CompiledFile]] = []
     refused = []
     every = list(wanted)
@@ -124,7 +124,7 @@ def build_texts(texts: list[str], arch: str, kind: BuildKind, jobs: int) -> list
 def _built(
     texts: list[str], arch: str, kind: BuildKind, jobs: int, until: float = inf
 ) -> list[Built | TileError | None]:
-    """Each text built, or why not; None for one that was not begun `until` a time."""
+    """Each text built, or why not; None for one that was not ready `until` a time."""
     cache = default_cache()
     toolchain = find_toolchain(cache=cache)
 
@@ -139,8 +139,18 @@ def _built(
         except TileError as error:
             return error
 
-    with ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(one, texts))
+    pool = ThreadPoolExecutor(jobs)
+    waiting = [pool.submit(one, text) for text in texts]
+    found: list[Built | TileError | None] = []
+    for future in waiting:
+        try:
+            left = until - time.monotonic()
+            found.append(future.result(None if until == inf else max(0.0, left)))
+        except TimeoutError:
+            found.append(None)
+    # what still runs is left to itself: nobody waits for it
+    pool.shutdown(wait=False, cancel_futures=True)
+    return found
 
 
 def library_path(text: str, built: Built) -> Path:

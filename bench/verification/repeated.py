@@ -74,8 +74,10 @@ def built(
         evidence.notes.append(
             f"{len(names)} of {len(wanted)} are refused, {code}: {', '.join(names)}"
         )
-    if late := len(wanted) - len(ready) - len(broken) - len(refused):
-        evidence.notes.append(f"{late} of {len(wanted)} were not built in time")
+    known = {s.kernel for s, _ in (*broken, *refused)} | {r.source.kernel for r in ready}
+    for source in wanted:
+        if source.kernel not in known:
+            evidence.record(source.kernel, False, "not built in time")
     return ready
 
 
@@ -355,6 +357,7 @@ def run_repeated(
                 continue
             total += own.launches
             calls += 1
+            print(f"{name} {job.words}: {own.words or own.launches}", flush=True)
             evidence.add(name, "launches", own.launches)
             if own.differing:
                 evidence.record(name, False, f"{job.words}: {own.words}", sizes=job.numbers)
