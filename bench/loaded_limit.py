@@ -1,9 +1,11 @@
 """What two products with an exponential of each score between them take at least where all is done that a machine must do for them.
 
-usage: python bench/loaded_limit.py [--out FILE] [--library FILE] [--chained FILE] [--rounds N] [--seconds X] [--ours]
+usage: python bench/loaded_limit.py [--out FILE] [--library FILE] [--chained FILE] [--rounds N] [--seconds X] [--ours] [--forms NAME[,NAME…]]
 
 Beside chained_limit.py, whose loop waits for nothing but its products: keys and values come by bulk copies through rings of two slots, from
 tensors of 4 x 16 heads of 4096 tokens and 128 columns; instances load queries and store results; masks and biases of each score come from memory.
+Instances of the form `window` have nine trips at most, over the keys that end with their rows, are masked at both ends, and are dealt as ours are: what
+lies beside their trips is shared among as few.
 Each form is compared with PyTorch, then started again and again for a while, in turns with the others and with our generated kernels (`--ours`):
 
     launches     what a launch of our kernels does
@@ -44,6 +46,14 @@ BLOCK_FLOPS = 4 * 128 * 128 * WIDTH
 BLOCKS = BATCH * HEADS * (LENGTH // 128) ** 2
 PLAIN, MASK_BYTES, MASK_BITS, BIAS, SOFT_CAP = range(5)
 WALKS = 20
+OURS = {
+    "plain": ["full"],
+    "window": ["causal", "1024 keys", "window"],
+    "mask": ["mask in memory"],
+    "bias": ["bias in memory"],
+    "soft cap": ["soft cap"],
+}
+"""Generated kernels beside a form."""
 ENDLESS = 1 << 14
 """Trips of 128 keys of an instance that hardly ends."""
 
@@ -115,6 +125,10 @@ class Limit:
     def instances(self, form: int) -> int:
         return -(-LENGTH // self.number(form, 0)) * HEADS * BATCH
 
+    def trips(self, form: int) -> int:
+        """Of an instance."""
+        return self.number(form, 7) or LENGTH // self.number(form, 1)
+
     def run(self, form: int, trips: int, instances: int) -> None:
         kind = self.number(form, 4)
         beside = self.bias if kind == BIAS else self.mask
@@ -133,7 +147,7 @@ class Limit:
         """Of the last two heads of the last sequence, relative to float32."""
         kind = self.number(form, 4)
         self.o.fill_(math.nan)
-        self.run(form, LENGTH // self.number(form, 1), self.instances(form))
+        self.run(form, self.trips(form), self.instances(form))
         q, k, v = (x[-1, -2:].float() for x in (self.q, self.k, self.v))
         s = (q @ k.mT) * WIDTH**-0.5
         if kind in (MASK_BYTES, MASK_BITS):
@@ -142,6 +156,10 @@ class Limit:
             s = s + self.bias[-2:].float()
         elif kind == SOFT_CAP:
             s = CAP * torch.tanh(s / CAP)
+        if self.number(form, 7):
+            at = torch.arange(LENGTH, device="cuda")
+            back = at[:, None] - at[None, :]
+            s = s.masked_fill((back < 0) | (back >= 128 * (self.trips(form) - 1)), -math.inf)
         want = torch.softmax(s, 2) @ v
         return float((self.o[-1, -2:].float() - want).norm() / want.norm())
 
@@ -151,20 +169,25 @@ class Limit:
         tile = f"{rows} x {keys}"
         if early:
             tile += ", early"
-        if not turns:
-            tile += ", no turns"
+        tile += {0: ", no turns", 1: "", 2: ", turns until scores are done"}[turns]
         if self.number(form, 5):
             tile += ", queries in registers"
-        trips, all_of_them = LENGTH // keys, self.instances(form)
+        if self.number(form, 6):
+            tile += ", ahead"
+        trips, all_of_them = self.trips(form), self.instances(form)
+        blocks = BLOCKS
+        if self.number(form, 7):
+            blocks = BATCH * HEADS * sum(min(n + 1, trips) for n in range(LENGTH // 128))
         run = partial(self.run, form)
         endless = ENDLESS * 128 // keys
         return [
-            Contender(name, tile, kind, partial(run, *sizes), blocks, self.gigahertz)
-            for kind, sizes, blocks in (
-                ("launches", (trips, all_of_them), BLOCKS),
-                ("walks", (trips, WALKS * all_of_them), WALKS * BLOCKS),
+            Contender(name, tile, kind, partial(run, *sizes), done, self.gigahertz)
+            for kind, sizes, done in (
+                ("launches", (trips, all_of_them), blocks),
+                ("walks", (trips, WALKS * all_of_them), WALKS * blocks),
                 ("trips", (endless, self.sms), endless * self.sms * rows * keys / 128**2),
             )
+            if kind != "trips" or not self.number(form, 7)
         ]
 
 
@@ -193,7 +216,9 @@ def generated(names: list[str]) -> list[Contender]:
             ready = variants.prepare(case, options)
             if ready is None:
                 raise RuntimeError(f"{case.name} is wrong")
-            found.append(Contender(case.name, "generated", "launches", ready.call, BLOCKS))
+            found.append(
+                Contender(case.name, "generated", "launches", ready.call, variants.blocks(case))
+            )
     return found
 
 
@@ -255,13 +280,17 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--ours", action="store_true")
+    parser.add_argument("--forms", default=",".join(OURS))
     options = parser.parse_args()
+    wanted = options.forms.split(",")
     board = Board()
     with tempfile.TemporaryDirectory() as folder:
         limit = Limit(options.library or build(SOURCE, Path(folder)))
         contenders = [bare(options.chained or build(CHAINED, Path(folder)), limit)]
     wrong = False
     for form in range(limit.library.forms()):
+        if limit.library.form_name(form).decode().split(",")[0] not in wanted:
+            continue
         ready = limit.contenders(form)
         error = limit.error(form)
         if error < TOLERANCE:
@@ -270,7 +299,7 @@ def main() -> int:
             wrong = True
             print(f"{ready[0].form}, {ready[0].tile}: error {error}", flush=True)
     if options.ours:
-        contenders += generated(["full", "mask in memory", "bias in memory", "soft cap"])
+        contenders += generated([name for form in wanted for name in OURS[form]])
     for number in range(options.rounds):
         for which in random.Random(number).sample(contenders, len(contenders)):
             measure(which, board, options.seconds)

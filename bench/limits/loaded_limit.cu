@@ -11,7 +11,11 @@
 
 namespace {
 
-enum Form { kPlain, kMaskBytes, kMaskBits, kBias, kCap };
+enum Form { kPlain, kMaskBytes, kMaskBits, kBias, kCap, kWindow };
+
+/// Products start in no order, or in turns: of a trip, passed on as soon as they are started; or of the first one as well, passed on when the scores
+/// are done.
+enum Turns { kFree, kStarted, kDone };
 
 constexpr int kWidth = 128;  // columns of queries, keys and values
 
@@ -19,6 +23,7 @@ struct Arguments {
   CUtensorMap queries, keys, values, beside, result;
   int tiles, heads, batches;  // instances: tiles of rows, heads, sequences
   int trips, key_tiles;       // of an instance; of a head
+  int walks;                  // how often a launch walks through the instances of a window
   int instances;
   int batch_first;  // instances of all sequences of a head and a tile come one after the other
   float scale, cap;
@@ -191,20 +196,55 @@ __device__ __forceinline__ uint32_t free_of(uint32_t barriers, Ring ring, const 
   return full(barriers, ring, at) + 16;
 }
 
-template <int kForm, int kGroups, int kKeys>
+/// What a CTA does at one of its turns: a tile of rows of a head, over so many tiles of keys from `first` on.
+struct Instance {
+  int tile, head, batch, plane, first, trips;
+};
+
+constexpr int kSection = 16;  // heads of a window whose instances are dealt together
+
+/// The instance at a CTA's `turn`, or, of a window, at the next one that has any; false behind the last. Those of a window are dealt to and fro,
+/// section by section, the longest first; each sees as many tiles of keys at most, which end with its rows.
+template <int kForm>
+__device__ __forceinline__ bool find_instance(const Arguments& a, int& turn, Instance* found) {
+  const int ctas = gridDim.x, cta = blockIdx.x, planes = a.heads * a.batches;
+  if constexpr (kForm == kWindow) {
+    const int each = a.tiles * kSection, rounds = (each + ctas - 1) / ctas;
+    for (;; ++turn) {
+      const int section = turn / rounds, round = turn % rounds;
+      if (section * kSection >= planes * a.walks) return false;
+      const int above = round * ctas + ((round + section) % 2 == 0 ? cta : ctas - 1 - cta);
+      if (above >= each) continue;
+      const int tile = a.tiles - 1 - above / kSection;
+      const int plane = (section * kSection + above % kSection) % planes;
+      const int trips = tile + 1 < a.trips ? tile + 1 : a.trips;
+      *found = {tile, plane % a.heads, plane / a.heads, plane, tile + 1 - trips, trips};
+      return true;
+    }
+  }
+  int rest = turn * ctas + cta, batch = 0;
+  if (rest >= a.instances) return false;
+  if (a.batch_first) batch = rest % a.batches, rest /= a.batches;
+  const int tile = rest % a.tiles;
+  rest /= a.tiles;
+  const int head = rest % a.heads;
+  rest /= a.heads;
+  if (!a.batch_first) batch = rest % a.batches;
+  *found = {tile, head, batch, batch * a.heads + head, 0, a.trips};
+  return true;
+}
+
+/// `kAhead`: one more tile of queries and keys behind the last instance, whose product nobody reads.
+template <int kForm, int kGroups, int kKeys, bool kAhead>
 __device__ __forceinline__ void produce(const Arguments& a, uint32_t base) {
   using P = Places<kForm, kGroups, kKeys>;
   const uint32_t barriers = base + P::kBarriersAt;
   Place query{0, 1}, key{0, 1}, value{0, 1}, beside{0, 1};
-  for (int item = blockIdx.x; item < a.instances; item += gridDim.x) {
-    int rest = item, batch = 0;
-    if (a.batch_first) batch = rest % a.batches, rest /= a.batches;
-    const int tile = rest % a.tiles;
-    rest /= a.tiles;
-    const int head = rest % a.heads;
-    rest /= a.heads;
-    if (!a.batch_first) batch = rest % a.batches;
-    const int plane = batch * a.heads + head;
+  for (int turn = 0;; ++turn) {
+    Instance now{};
+    const bool any = find_instance<kForm>(a, turn, &now);
+    if (!kAhead && !any) break;
+    const int tile = now.tile, head = now.head, batch = now.batch, plane = now.plane;
     const auto bring = [&](const CUtensorMap& map, Ring ring, Place& at, int place, int j) {
       barrier_wait(free_of(barriers, ring, at), at.parity);
       const uint32_t landed = full(barriers, ring, at);
@@ -243,10 +283,11 @@ __device__ __forceinline__ void produce(const Arguments& a, uint32_t base) {
               full(barriers, kQueryRing, query), col, tile * P::kRows, plane);
     }
     query.next<P::kQuerySlots>();
-    bring(a.keys, kKeyRing, key, P::kKeysAt, 0);
-    bring_beside(0);
-    int j = 0;
-    for (int t = 1; t < a.trips; ++t) {
+    int j = now.first;
+    bring(a.keys, kKeyRing, key, P::kKeysAt, j);
+    if (kAhead && !any) break;
+    bring_beside(j);
+    for (int t = 1; t < now.trips; ++t) {
       const int before = j;
       j = j + 1 < a.key_tiles ? j + 1 : 0;
       bring(a.keys, kKeyRing, key, P::kKeysAt, j);
@@ -257,9 +298,9 @@ __device__ __forceinline__ void produce(const Arguments& a, uint32_t base) {
   }
 }
 
-/// `kEarly`: what scores have besides is done while the second product runs, else behind both. `kTurns`: products are started in turn. `kHeld`:
-/// queries are in registers, and a bias is read where it is added.
-template <int kForm, int kGroups, int kKeys, bool kEarly, bool kTurns, bool kHeld>
+/// `kEarly`: what scores have besides is done while the second product runs, else behind both. `kHeld`: queries are in registers, and a bias is
+/// read where it is added. `kAhead`: the first product of the next instance starts behind the last one of this.
+template <int kForm, int kGroups, int kKeys, bool kEarly, Turns kTurns, bool kHeld, bool kAhead>
 __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
   using P = Places<kForm, kGroups, kKeys>;
   constexpr int kScores = kKeys / 2;
@@ -269,7 +310,8 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
   const int row = group * 64 + warp * 16 + lane % 16;
   const float by = a.cap != 0.0f ? a.scale / a.cap : 0.0f, in_bits = 1.4426950408889634f;
   Place query{0, 0}, key{0, 0}, value{0, 0}, beside{0, 0};
-  if (kTurns && group == kGroups - 1) turn_give(1);
+  const int own = 1 + group, next = 1 + (group + 1) % kGroups;
+  if (kTurns != kFree && group == kGroups - 1) turn_give(1);
 
   float s[kScores] = {}, o[64], sum[2];
   uint32_t held[kHeld ? 8 : 1][4];
@@ -347,6 +389,20 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
       p = fmaf(p, z, 0.1332094f);
       p = fmaf(p, z, -0.3333296f);
       s[i] = x * fmaf(p, z, 1.0f);
+    }
+  };
+  // the first tile of keys of a window that has all of them, and the last one
+  const auto edges = [&](int t, int trips) {
+    if constexpr (kForm == kWindow) {
+      const bool from = t == 0 && trips == a.trips, upto = t == trips - 1;
+      const int at = group * 64 + warp * 16 + lane / 4 - lane % 4 * 2;
+      if (from || upto) {
+#pragma unroll
+        for (int i = 0; i < kScores; ++i) {
+          const int key = i / 4 * 8 + i % 2 - i % 4 / 2 * 8;
+          s[i] = (from ? key > at : key <= at) ? s[i] : __int_as_float(0xff800000);
+        }
+      }
     }
   };
   // the polynomial is right for small arguments: a look at the largest one
@@ -440,15 +496,8 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin_ns));
   Place before{0, 0};
   bool storing = false;
-  for (int item = blockIdx.x; item < a.instances; item += gridDim.x) {
-    int rest = item, batch = 0;
-    if (a.batch_first) batch = rest % a.batches, rest /= a.batches;
-    const int tile = rest % a.tiles;
-    rest /= a.tiles;
-    const int head = rest % a.heads;
-    rest /= a.heads;
-    if (!a.batch_first) batch = rest % a.batches;
-    const int plane = batch * a.heads + head;
+  // the first product of an instance, where it begins or ahead
+  const auto begin_instance = [&]() {
     barrier_wait(full(barriers, kQueryRing, query), query.parity);
     if constexpr (kHeld) {
 #pragma unroll
@@ -458,17 +507,27 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
       }
     }
     barrier_wait(full(barriers, kKeyRing, key), key.parity);
+    if (kTurns == kDone && !(kAhead && storing)) turn_wait(own);
     multiply_keys();
+  };
+  if (kAhead) begin_instance();
+  Instance now{};
+  int turn = 0;
+  for (bool any = find_instance<kForm>(a, turn, &now); any;) {
+    const int tile = now.tile, plane = now.plane, trips = now.trips;
+    if (!kAhead) begin_instance();
     load_side();
     sum[0] = sum[1] = 0.0f;
 #pragma unroll
     for (int i = 0; i < 64; ++i) o[i] = 0.0f;
     wait<0>();
     for (int i = 0; i < kScores; ++i) asm volatile("" : "+f"(s[i]));
+    if (kTurns == kDone && !(kAhead && storing)) turn_give(next);
     if (lane == 0) barrier_arrive(free_of(barriers, kKeyRing, key));
     key.next<2>();
     constexpr bool kApart = kForm == kMaskBits || (kForm == kBias && kHeld);
     if (kApart) all_besides();
+    edges(0, trips);
     if (kForm == kBias && kHeld) release_side();
     weights(!kApart);
     if (P::kQuerySlots == 2 && storing) {
@@ -477,18 +536,20 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
         barrier_arrive(free_of(barriers, kQueryRing, before));
       }
     }
-    for (int t = 1; t < a.trips; ++t) {
+    for (int t = 1; t < trips; ++t) {
       barrier_wait(full(barriers, kKeyRing, key), key.parity);
-      if (kTurns) turn_wait(1 + group);
+      if (kTurns != kFree) turn_wait(own);
       multiply_keys();
       barrier_wait(full(barriers, kValueRing, value), value.parity);
       multiply_values();
-      if (kTurns) turn_give(1 + (group + 1) % kGroups);
+      if (kTurns == kStarted) turn_give(next);
       load_side();
       wait<1>();
       for (int i = 0; i < kScores; ++i) asm volatile("" : "+f"(s[i]));
+      if (kTurns == kDone) turn_give(next);
       if (lane == 0) barrier_arrive(free_of(barriers, kKeyRing, key));
       key.next<2>();
+      edges(t, trips);
       if constexpr (kEarly && kForm != kPlain) {
         // both arms give the values: nothing moves behind the wait
         if (__builtin_expect(kForm == kCap ? far() : a.never != 0, 0)) {
@@ -507,8 +568,18 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
       if (!kEarly && kForm == kMaskBits) all_besides();
       weights(!kEarly && kForm != kMaskBits);
     }
+    any = find_instance<kForm>(a, ++turn, &now);
     barrier_wait(full(barriers, kValueRing, value), value.parity);
+    if (kAhead && kTurns != kFree) turn_wait(own);
     multiply_values();
+    const Place done = query;
+    before = query;
+    storing = true;
+    query.next<P::kQuerySlots>();
+    if constexpr (kAhead) {
+      begin_instance();
+      if (kTurns == kStarted) turn_give(next);
+    }
     float total[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -516,13 +587,14 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
       total[i] += __shfl_xor_sync(0xffffffffu, total[i], 2);
       asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(total[i]) : "f"(total[i]));
     }
-    wait<0>();
+    wait<kAhead ? 1 : 0>();
     for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(o[i]));
+    if (kAhead && kTurns == kDone) turn_give(next);
     if (lane == 0) barrier_arrive(free_of(barriers, kValueRing, value));
     value.next<2>();
     // the result goes where the queries of its rows were, which all warps of the group have read
     asm volatile("bar.sync %0, 128;" ::"r"(5 + group) : "memory");
-    const uint32_t to = base + query.slot * P::kQueryBytes;
+    const uint32_t to = base + done.slot * P::kQueryBytes;
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
       const int i = 8 * n;
@@ -544,15 +616,16 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
       asm volatile("cp.async.bulk.commit_group;" ::: "memory");
       if (P::kQuerySlots == 1) {
         asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-        barrier_arrive(free_of(barriers, kQueryRing, query));
+        barrier_arrive(free_of(barriers, kQueryRing, done));
       }
     }
-    before = query;
-    storing = true;
-    query.next<P::kQuerySlots>();
+  }
+  if constexpr (kAhead) {
+    wait<0>();
+    for (int i = 0; i < kScores; ++i) asm volatile("" : "+f"(s[i]));
   }
   if (lane == 0) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-  if (kTurns && group == 0) turn_wait(1);
+  if (kTurns != kFree && group == 0) turn_wait(1);
   if (threadIdx.x == 0) {
     long long end_ns;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(end_ns));
@@ -561,7 +634,7 @@ __device__ __forceinline__ void consume(const Arguments& a, uint32_t base) {
   }
 }
 
-template <int kForm, int kGroups, int kKeys, bool kEarly, bool kTurns, bool kHeld>
+template <int kForm, int kGroups, int kKeys, bool kEarly, Turns kTurns, bool kHeld, bool kAhead>
 __global__ void __launch_bounds__(kGroups * 128 + 128, 1) loaded(const __grid_constant__ Arguments a) {
   using P = Places<kForm, kGroups, kKeys>;
   extern __shared__ unsigned char storage[];
@@ -578,21 +651,23 @@ __global__ void __launch_bounds__(kGroups * 128 + 128, 1) loaded(const __grid_co
   __syncthreads();
   if (threadIdx.x >= kGroups * 128) {
     registers_give<kGroups == 2 ? 40 : 32>();
-    if (threadIdx.x / 32 == kGroups * 4 && elected()) produce<kForm, kGroups, kKeys>(a, base);
+    if (threadIdx.x / 32 == kGroups * 4 && elected()) produce<kForm, kGroups, kKeys, kAhead>(a, base);
   } else {
     registers_take<kGroups == 2 ? 232 : 160>();
-    consume<kForm, kGroups, kKeys, kEarly, kTurns, kHeld>(a, base);
+    consume<kForm, kGroups, kKeys, kEarly, kTurns, kHeld, kAhead>(a, base);
   }
 }
 
 struct Named {
   const char* name;
-  int form, groups, keys, early, turns, held, bytes;
+  int form, groups, keys, early, turns, held, ahead, trips, bytes;
   void (*kernel)(Arguments);
 };
 
-template <int kForm, int kGroups, int kKeys, bool kEarly, bool kTurns, bool kHeld = false>
-constexpr Named named(const char* name) {
+/// `trips`: of an instance of a window, at most.
+template <int kForm, int kGroups, int kKeys, bool kEarly, Turns kTurns, bool kHeld = false,
+          bool kAhead = false>
+constexpr Named named(const char* name, int trips = 0) {
   return {name,
           kForm,
           kGroups,
@@ -600,21 +675,26 @@ constexpr Named named(const char* name) {
           kEarly,
           kTurns,
           kHeld,
+          kAhead,
+          trips,
           Places<kForm, kGroups, kKeys>::kBytes,
-          loaded<kForm, kGroups, kKeys, kEarly, kTurns, kHeld>};
+          loaded<kForm, kGroups, kKeys, kEarly, kTurns, kHeld, kAhead>};
 }
 
 const Named kForms[] = {
-    named<kPlain, 2, 128, false, true>("plain"),
-    named<kPlain, 3, 64, false, true>("plain"),
-    named<kMaskBytes, 2, 128, true, true>("mask"),
-    named<kMaskBits, 2, 128, false, true>("mask, as bits"),
-    named<kMaskBits, 2, 128, false, true, true>("mask, as bits"),
-    named<kMaskBits, 2, 128, true, true, true>("mask, as bits"),
-    named<kBias, 2, 128, true, true>("bias"),
-    named<kBias, 3, 64, true, true>("bias"),
-    named<kCap, 3, 64, true, true>("soft cap"),
-    named<kCap, 3, 64, false, true>("soft cap"),
+    named<kPlain, 2, 128, false, kStarted>("plain"),
+    named<kPlain, 3, 64, false, kStarted>("plain"),
+    named<kMaskBytes, 2, 128, true, kStarted>("mask"),
+    named<kMaskBits, 2, 128, false, kStarted>("mask, as bits"),
+    named<kMaskBits, 2, 128, false, kStarted, true>("mask, as bits"),
+    named<kMaskBits, 2, 128, true, kStarted, true>("mask, as bits"),
+    named<kBias, 2, 128, true, kStarted>("bias"),
+    named<kBias, 3, 64, true, kStarted>("bias"),
+    named<kCap, 3, 64, true, kStarted>("soft cap"),
+    named<kCap, 3, 64, false, kStarted>("soft cap"),
+    named<kWindow, 2, 128, false, kStarted>("window", 9),
+    named<kWindow, 2, 128, false, kDone>("window", 9),
+    named<kWindow, 2, 128, false, kDone, false, true>("window", 9),
 };
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
@@ -661,11 +741,12 @@ bool make_permuted(CUtensorMap* map, const void* tensor, int rows, int box_rows)
 
 extern "C" int forms() { return sizeof(kForms) / sizeof(kForms[0]); }
 extern "C" const char* form_name(int n) { return kForms[n].name; }
-/// Rows and keys of a tile; whether what is besides is early, and whether there are turns; 0 plain, 1 and 2 masks, 3 bias, 4 soft cap;
-/// whether queries are in registers.
+/// Rows and keys of a tile; whether what is besides is early, and which turns; 0 plain, 1 and 2 masks, 3 bias, 4 soft cap; whether queries are in
+/// registers; whether an instance's first product starts ahead; trips of an instance of a window at most.
 extern "C" int form_number(int n, int which) {
   const Named& f = kForms[n];
-  const int numbers[] = {f.groups * 64, f.keys, f.early, f.turns, f.form, f.held};
+  const int numbers[] = {f.groups * 64, f.keys, f.early, f.turns,
+                         f.form,        f.held, f.ahead, f.trips};
   return numbers[which];
 }
 
@@ -688,6 +769,7 @@ extern "C" int run_form(int n, const Operands* x, int ctas, int batches, int hea
   a.trips = trips;
   a.instances = instances;
   a.batch_first = f.form == kBias;
+  a.walks = instances / (a.tiles * heads * batches);
   a.scale = scale;
   a.cap = cap;
   a.clocks = static_cast<long long*>(x->clocks);

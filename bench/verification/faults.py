@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -20,38 +21,46 @@ def faults(arch: str, jobs: int, seconds: float, dry: bool, only: list[str]) -> 
     if importlib.util.find_spec("pytest") is None:
         raise Refused("pytest is not installed")
     evidence = Evidence("faults")
+    words = [sys.executable, "-m", "pytest", "-q", "tests/gpu", "-p", "no:cacheprovider"]
+    words += ["-k", " or ".join(only)] if only else []
+    end = time.monotonic() + seconds
+    if dry:
+        _run([*words, "--collect-only"], seconds, True, evidence)
+    elif importlib.util.find_spec("xdist") is not None and jobs > 1:
+        together = ["-n", str(jobs), "--dist", "loadgroup", "-m", "not measured"]
+        _run([*words, *together], seconds, False, evidence)
+        _run([*words, "-m", "measured"], end - time.monotonic(), False, evidence)
+    else:
+        _run(words, seconds, False, evidence)
+    return evidence
+
+
+def _run(words: list[str], seconds: float, dry: bool, evidence: Evidence) -> None:
+    """One run of pytest, and what it found. Raises Refused where it says nothing."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        words = [sys.executable, "-m", "pytest", "-q", "tests/gpu", "-p", "no:cacheprovider"]
-        words += [f"--junitxml={report}", "-o", "junit_family=xunit2"]
-        words += ["-k", " or ".join(only)] if only else []
-        if importlib.util.find_spec("xdist") is not None and jobs > 1 and not dry:
-            words += ["-n", str(jobs), "--dist", "loadgroup"]
-        if dry:
-            words.append("--collect-only")
         try:
             ran = subprocess.run(
-                words,
+                [*words, f"--junitxml={report}", "-o", "junit_family=xunit2"],
                 cwd=ROOT,
                 env=dict(os.environ),
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=seconds,
+                timeout=max(seconds, 1.0),
             )
         except subprocess.TimeoutExpired:
             evidence.record("tests/gpu", False, f"not done in {seconds:g} s")
-            return evidence
+            return
         if dry:
             lines = [line for line in ran.stdout.splitlines() if "::" in line]
             evidence.add("tests/gpu", "collected", len(lines))
             if ran.returncode:
                 evidence.record("tests/gpu", False, ran.stdout[-2000:] + ran.stderr[-2000:])
-            return evidence
+            return
         if not report.exists():
             raise Refused(f"pytest wrote no report: {(ran.stdout + ran.stderr)[-1000:]}")
         _read(report, evidence)
-    return evidence
 
 
 def _read(report: Path, evidence: Evidence) -> None:

@@ -1384,10 +1384,9 @@ template <>
 //@ end
 
 //@ primitive unfinite_outside needs PanelTile Vector load_vector unfinite_bits any_lane lane_id
-//@ needs fence_async
 //@ includes <cstdint> <cstring>
 /// Whether a tile's rows that are not in [begin, end) have an infinity or a NaN. Each warp asks for
-/// itself, all with the same answer.
+/// itself, all with the same answer; the tile may be overwritten behind a fence.
 template <class T, int kRows, int kCols>
 __device__ __forceinline__ bool unfinite_outside(PanelTile<T, kRows, kCols>& tile, int begin,
                                                  int end) {
@@ -1405,8 +1404,6 @@ __device__ __forceinline__ bool unfinite_outside(PanelTile<T, kRows, kCols>& til
 #pragma unroll
     for (int i = 0; i < 4; ++i) found |= unfinite_bits<T>(words[i]);
   }
-  fence_async();  // no copy overwrites what is still being read
-  __syncwarp();   // one lane will say that the tile has been read
   return any_lane(found != 0);
 }
 //@ end

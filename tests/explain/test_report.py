@@ -126,7 +126,7 @@ def test_forms_are_what_the_other_commands_print() -> None:
             assert line == int(quoted[1])
     assert stages["0.schedule"].changed
     assert "move in front of their loop" in stages["0.hoist"].what
-    assert [len(v.stages) for v in found.views] == [13] * len(kernel.lowered["sm_90a"])
+    assert [len(v.stages) for v in found.views] == [14] * len(kernel.lowered["sm_90a"])
 
 
 def test_a_kernel_of_two_nests_and_text_that_looks_like_a_tag(tmp_path: Path) -> None:

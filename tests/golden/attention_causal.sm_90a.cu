@@ -1327,7 +1327,7 @@ template <>
 }
 
 /// Whether a tile's rows that are not in [begin, end) have an infinity or a NaN. Each warp asks for
-/// itself, all with the same answer.
+/// itself, all with the same answer; the tile may be overwritten behind a fence.
 template <class T, int kRows, int kCols>
 __device__ __forceinline__ bool unfinite_outside(PanelTile<T, kRows, kCols>& tile, int begin,
                                                  int end) {
@@ -1345,8 +1345,6 @@ __device__ __forceinline__ bool unfinite_outside(PanelTile<T, kRows, kCols>& til
 #pragma unroll
     for (int i = 0; i < 4; ++i) found |= unfinite_bits<T>(words[i]);
   }
-  fence_async();  // no copy overwrites what is still being read
-  __syncwarp();   // one lane will say that the tile has been read
   return any_lane(found != 0);
 }
 
@@ -2863,6 +2861,12 @@ __device__ __forceinline__ void attention_body(const CUtensorMap& q_map, const C
       ++turn;
       place = uneven_place(turn, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
           ceil_div(S, BM), B * H, load_shares(shared.i_tile_shares));
+      if (BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) > 0
+          || BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN)
+          + min_of(BM * i_tile - S + T + BM, T) < 128) {
+        fence_async();  // no copy overwrites what is still being read
+        __syncwarp();  // one lane says for all that the tile has been read
+      }
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       const int size = ceil_div(min_of(BM * i_tile - S + T + BM, T), BN);
@@ -4137,6 +4141,12 @@ __device__ __forceinline__ void attention_body_2(const CUtensorMap& q_map, const
       ++turn;
       place = uneven_place(turn, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
           ceil_div(S, BM), B * H, load_shares(shared.i_tile_shares));
+      if (BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN) > 0
+          || BN - BN * ceil_div(min_of(BM * i_tile - S + T + BM, T), BN)
+          + min_of(BM * i_tile - S + T + BM, T) < 128) {
+        fence_async();  // no copy overwrites what is still being read
+        __syncwarp();  // one lane says for all that the tile has been read
+      }
 
       // attention.tile:12  for j in range(0 : (min(T, pos.stop) if CAUSAL else T) by BN):
       const int size = ceil_div(min_of(BM * i_tile - S + T + BM, T), BN);

@@ -3878,7 +3878,7 @@ extern "C" cudaError_t rms_norm_backward(const void* x, const void* weight, cons
   }
   if (host_ceil_div(C, 64) > 0) {
     if (host_is_aligned(dy, 16) && C % 8 == 0 && host_is_aligned(x, 16)
-        && host_is_aligned(dweight, 16) && ((host_ceil_div(C, 64) < 3456
+        && host_is_aligned(dweight, 16) && ((host_ceil_div(C, 64) < 1728
         && host_ceil_div(R, 64) >= 4) || host_ceil_div(R, 64) >= 16)) {
       // BC = 64, BR = 64
       status = host_launch(rms_norm_backward_2_kernel_few, {host_ceil_div(C, 64), 512}, stream,
@@ -6079,7 +6079,7 @@ extern "C" cudaError_t layer_norm_backward(const void* x, const void* weight, co
   if (host_ceil_div(C, 64) > 0) {
     if (host_is_aligned(dy, 16) && C % 8 == 0 && host_is_aligned(x, 16)
         && host_is_aligned(dweight, 16) && host_is_aligned(dbias, 16)
-        && ((host_ceil_div(C, 64) < 864 && host_ceil_div(R, 64) >= 4)
+        && ((host_ceil_div(C, 64) < 432 && host_ceil_div(R, 64) >= 4)
         || host_ceil_div(R, 64) >= 16)) {
       // BC = 64, BR = 64
       status = host_launch(layer_norm_backward_2_kernel_few, {host_ceil_div(C, 64), 512}, stream,

@@ -1438,10 +1438,10 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
   constexpr int kStepsITurned = 2;
   constexpr int kStepsJ = 4;
   struct Shared {
-    PanelTile<bf16_t, 16, 64> a_tiles[6];
-    PanelTile<bf16_t, 64, 256> b_tiles[6];
-    SharedBarrier a_b_full[6];
-    SharedBarrier a_b_free[6];
+    PanelTile<bf16_t, 16, 64> a_tiles[4];
+    PanelTile<bf16_t, 64, 256> b_tiles[4];
+    SharedBarrier a_b_full[4];
+    SharedBarrier a_b_free[4];
   };
   Shared& shared = dynamic_shared_aligned<Shared>();
   launch_dependents();
@@ -1458,10 +1458,10 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
     }
   }
   if (thread == 0) {
-    for (int slot = 0; slot < 6; ++slot) {
+    for (int slot = 0; slot < 4; ++slot) {
       barrier_init(shared.a_b_full[slot], 1);
     }
-    for (int slot = 0; slot < 6; ++slot) {
+    for (int slot = 0; slot < 4; ++slot) {
       barrier_init(shared.a_b_free[slot], 8);
     }
     barrier_init_fence();
@@ -1472,7 +1472,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
     // one thread of these warps brings tiles; the registers of the others go to the consumers
     registers_give<40>();
     if (thread / 32 == 8 && is_elected()) {
-      RingPlace<6> a_b_ring{0, 1};
+      RingPlace<4> a_b_ring{0, 1};
 
       // gemm_skinny.tile:8  acc += a[i, k] @ b[k, j]
       const uint64_t b_policy = cache_policy(int64_t{K} * N * 2 <= 209715200);
@@ -1500,7 +1500,7 @@ __device__ __forceinline__ void gemm_skinny_nn_body(const CUtensorMap& b_map,
   } else {
     // the consumers multiply what has landed
     registers_take<232>();
-    RingPlace<6> a_b_ring{0, 0};
+    RingPlace<4> a_b_ring{0, 0};
     for (int item = static_cast<int>(blockIdx.x); item < ceil_div(M, BM) * ceil_div(N, BN);
         item += static_cast<int>(gridDim.x)) {
       // gemm_skinny.tile:7  for k in range(K by BK):
@@ -2280,9 +2280,8 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
           &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
-          gemm_skinny_nn_kernel_wide, {ctas, 384, 210944}, stream, b_map, a_map,
-          static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(ctas <= 66 || ctas >= 123, gemm_skinny_nn_kernel_wide,
+          {ctas, 384, 141312}, stream, b_map, a_map, static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 4) && K >= 1 && M >= 1 && N >= 1) {
       // BM = 16, BN = 64, BK = 128
@@ -2300,9 +2299,8 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
           &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
-          gemm_skinny_nn_kernel, {ctas, 256, 165888}, stream, b_map, a_map, static_cast<bf16_t*>(c),
-          M, K, N);
+      status = host_launch_early(ctas <= 66 || ctas >= 123, gemm_skinny_nn_kernel,
+          {ctas, 256, 165888}, stream, b_map, a_map, static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && K >= 1 && M >= 1 && N >= 1) {
       // BM = 16, BN = 64, BK = 128: a result whose rows begin anywhere
@@ -2320,9 +2318,8 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
           &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
-          gemm_skinny_nn_kernel_any_out, {ctas, 256, 165888}, stream, b_map, a_map,
-          static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(ctas <= 66 || ctas >= 123, gemm_skinny_nn_kernel_any_out,
+          {ctas, 256, 165888}, stream, b_map, a_map, static_cast<bf16_t*>(c), M, K, N);
     } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1
         && (int64_t{K} * M + 2520000) / 2862 * host_min_of(1, K % 8)
         + (int64_t{K} * N + 2520000) / 2862 * host_min_of(1, N % 8)
@@ -2356,9 +2353,8 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M},
           {host_ceil_div(K, 8) * 16}, {64, 16}}, &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
-          gemm_skinny_nn_kernel_copied, {ctas, 256, 165888}, stream, b_map, a_map,
-          static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(ctas <= 66 || ctas >= 123, gemm_skinny_nn_kernel_copied,
+          {ctas, 256, 165888}, stream, b_map, a_map, static_cast<bf16_t*>(c), M, K, N);
     } else {
       // BM = 16, BN = 64, BK = 128: any addresses
       status = host_launch(gemm_skinny_nn_kernel_any,
@@ -3077,9 +3073,8 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
           &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
-          gemm_skinny_nt_kernel, {ctas, 256, 165888}, stream, b_map, a_map, static_cast<bf16_t*>(c),
-          M, K, N);
+      status = host_launch_early(ctas <= 66 || ctas >= 123, gemm_skinny_nt_kernel,
+          {ctas, 256, 165888}, stream, b_map, a_map, static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && K >= 1 && M >= 1
         && N >= 1) {
       // BM = 16, BN = 64, BK = 128: a result whose rows begin anywhere
@@ -3097,9 +3092,8 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 16}},
           &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
-          gemm_skinny_nt_kernel_any_out, {ctas, 256, 165888}, stream, b_map, a_map,
-          static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(ctas <= 66 || ctas >= 123, gemm_skinny_nt_kernel_any_out,
+          {ctas, 256, 165888}, stream, b_map, a_map, static_cast<bf16_t*>(c), M, K, N);
     } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1
         && (int64_t{K} * M + 2520000) / 2862 * host_min_of(1, K % 8)
         + (int64_t{K} * N + 2520000) / 2862 * host_min_of(1, K % 8)
@@ -3133,9 +3127,8 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M},
           {host_ceil_div(K, 8) * 16}, {64, 16}}, &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
-          gemm_skinny_nt_kernel_copied, {ctas, 256, 165888}, stream, b_map, a_map,
-          static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(ctas <= 66 || ctas >= 123, gemm_skinny_nt_kernel_copied,
+          {ctas, 256, 165888}, stream, b_map, a_map, static_cast<bf16_t*>(c), M, K, N);
     } else {
       // BM = 16, BN = 64, BK = 128: any addresses
       status = host_launch(gemm_skinny_nt_kernel_any,

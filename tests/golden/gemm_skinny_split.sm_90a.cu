@@ -3245,9 +3245,8 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 128}},
           &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
-          gemm_skinny_nn_kernel_wide, {ctas, 384, 198656}, stream, b_map, a_map,
-          static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(ctas <= 66 || ctas >= 123, gemm_skinny_nn_kernel_wide,
+          {ctas, 384, 198656}, stream, b_map, a_map, static_cast<bf16_t*>(c), M, K, N);
     } else if (int64_t{K} * N * 2 <= 209715200 && host_is_aligned(a, 16) && K % 8 == 0
         && host_is_aligned(b, 16) && N % 8 == 0 && host_is_aligned(c, 16) && K >= 1 && M >= 1
         && N >= 1) {
@@ -3272,8 +3271,8 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, M}, {int64_t{N} * 2}, {64, 16}},
           &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
-          gemm_skinny_nn_kernel_paired, {ctas, 256, 215040}, stream, b_map, a_map, c_map, M, K, N);
+      status = host_launch_early(ctas <= 66 || ctas >= 123, gemm_skinny_nn_kernel_paired,
+          {ctas, 256, 215040}, stream, b_map, a_map, c_map, M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && host_is_aligned(c, 16) && K >= 1 && M >= 1 && N >= 1) {
       // BM = 128, BN = 128, BK = 64
@@ -3291,9 +3290,8 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 128}},
           &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
-          gemm_skinny_nn_kernel, {ctas, 384, 198656}, stream, b_map, a_map, static_cast<bf16_t*>(c),
-          M, K, N);
+      status = host_launch_early(ctas <= 66 || ctas >= 123, gemm_skinny_nn_kernel,
+          {ctas, 384, 198656}, stream, b_map, a_map, static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && N % 8 == 0
         && K >= 1 && M >= 1 && N >= 1) {
       // BM = 128, BN = 128, BK = 64: a result whose rows begin anywhere
@@ -3311,9 +3309,8 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 128}},
           &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
-          gemm_skinny_nn_kernel_any_out, {ctas, 384, 198656}, stream, b_map, a_map,
-          static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(ctas <= 66 || ctas >= 123, gemm_skinny_nn_kernel_any_out,
+          {ctas, 384, 198656}, stream, b_map, a_map, static_cast<bf16_t*>(c), M, K, N);
     } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1
         && (int64_t{K} * M + 2520000) / 22901 * host_min_of(1, K % 8)
         + (int64_t{K} * N + 2520000) / 22901 * host_min_of(1, N % 8)
@@ -3347,9 +3344,8 @@ extern "C" cudaError_t gemm_skinny_nn(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M},
           {host_ceil_div(K, 8) * 16}, {64, 128}}, &gemm_skinny_nn_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
-          gemm_skinny_nn_kernel_copied, {ctas, 384, 198656}, stream, b_map, a_map,
-          static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(ctas <= 66 || ctas >= 123, gemm_skinny_nn_kernel_copied,
+          {ctas, 384, 198656}, stream, b_map, a_map, static_cast<bf16_t*>(c), M, K, N);
     } else {
       // BM = 128, BN = 64, BK = 64: any addresses
       status = host_launch(gemm_skinny_nn_kernel_any,
@@ -4498,9 +4494,8 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 128}},
           &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
-          gemm_skinny_nt_kernel_wide, {ctas, 384, 198656}, stream, b_map, a_map,
-          static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(ctas <= 66 || ctas >= 123, gemm_skinny_nt_kernel_wide,
+          {ctas, 384, 198656}, stream, b_map, a_map, static_cast<bf16_t*>(c), M, K, N);
     } else if (int64_t{K} * N * 2 <= 209715200 && host_is_aligned(a, 16) && K % 8 == 0
         && host_is_aligned(b, 16) && host_is_aligned(c, 16) && N % 8 == 0 && K >= 1 && M >= 1
         && N >= 1) {
@@ -4525,8 +4520,8 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {N, M}, {int64_t{N} * 2}, {64, 16}},
           &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
-          gemm_skinny_nt_kernel_paired, {ctas, 256, 215040}, stream, b_map, a_map, c_map, M, K, N);
+      status = host_launch_early(ctas <= 66 || ctas >= 123, gemm_skinny_nt_kernel_paired,
+          {ctas, 256, 215040}, stream, b_map, a_map, c_map, M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16)
         && host_is_aligned(c, 16) && N % 8 == 0 && K >= 1 && M >= 1 && N >= 1) {
       // BM = 128, BN = 128, BK = 64
@@ -4544,9 +4539,8 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 128}},
           &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
-          gemm_skinny_nt_kernel, {ctas, 384, 198656}, stream, b_map, a_map, static_cast<bf16_t*>(c),
-          M, K, N);
+      status = host_launch_early(ctas <= 66 || ctas >= 123, gemm_skinny_nt_kernel,
+          {ctas, 384, 198656}, stream, b_map, a_map, static_cast<bf16_t*>(c), M, K, N);
     } else if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(b, 16) && K >= 1 && M >= 1
         && N >= 1) {
       // BM = 128, BN = 128, BK = 64: a result whose rows begin anywhere
@@ -4564,9 +4558,8 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M}, {int64_t{K} * 2}, {64, 128}},
           &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
-          gemm_skinny_nt_kernel_any_out, {ctas, 384, 198656}, stream, b_map, a_map,
-          static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(ctas <= 66 || ctas >= 123, gemm_skinny_nt_kernel_any_out,
+          {ctas, 384, 198656}, stream, b_map, a_map, static_cast<bf16_t*>(c), M, K, N);
     } else if (workspace != nullptr && K >= 1 && M >= 1 && N >= 1
         && (int64_t{K} * M + 2520000) / 22901 * host_min_of(1, K % 8)
         + (int64_t{K} * N + 2520000) / 22901 * host_min_of(1, K % 8)
@@ -4600,9 +4593,8 @@ extern "C" cudaError_t gemm_skinny_nt(const void* a, const void* b, void* c, int
           CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, 2, {K, M},
           {host_ceil_div(K, 8) * 16}, {64, 128}}, &gemm_skinny_nt_sentence);
       if (status != cudaSuccess) return status;
-      status = host_launch_early(int64_t{K} * N * 2 <= 209715200 || ctas >= 123,
-          gemm_skinny_nt_kernel_copied, {ctas, 384, 198656}, stream, b_map, a_map,
-          static_cast<bf16_t*>(c), M, K, N);
+      status = host_launch_early(ctas <= 66 || ctas >= 123, gemm_skinny_nt_kernel_copied,
+          {ctas, 384, 198656}, stream, b_map, a_map, static_cast<bf16_t*>(c), M, K, N);
     } else {
       // BM = 128, BN = 64, BK = 64: any addresses
       status = host_launch(gemm_skinny_nt_kernel_any,

@@ -1352,7 +1352,7 @@ extern "C" cudaError_t gemv(const void* a, const void* x, float* y, int M, int K
   if (status != cudaSuccess) return status;
   if (host_ceil_div(M, 8) > 0) {
     if (host_is_aligned(a, 16) && K % 8 == 0 && host_is_aligned(x, 16)
-        && ((host_ceil_div(M, 8) < 432 && host_ceil_div(K, 1024) >= 4)
+        && ((host_ceil_div(M, 8) < 216 && host_ceil_div(K, 1024) >= 4)
         || host_ceil_div(K, 1024) >= 16)) {
       // BM = 8, BK = 1024
       status = host_launch(gemv_kernel_few, {host_ceil_div(M, 8), 1024}, stream,

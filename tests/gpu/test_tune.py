@@ -36,7 +36,7 @@ kernel {name}[BM = auto, BN = auto, BK = auto](a: bf16[M, K], b: bf16[K, N]) -> 
 """
 PLANTED = {
     (32, 64): "for (;;) __nanosleep(1000);",
-    (32, 128): "if (N >= 0) return;",
+    (32, 128): "if (blockDim.x > 0) return;",
     (64, 64): "*reinterpret_cast<volatile int*>(8) = 1;",
 }
 
@@ -84,6 +84,7 @@ def test_planted_faults_cost_their_candidates_only() -> None:
     assert [s for s in statuses.values() if s == "ok"] == ["ok"] * (len(statuses) - 3)
 
 
+@pytest.mark.measured
 def test_a_tuned_shape_calls_no_nvcc_and_is_used() -> None:
     Path("g.tile").write_text(GEMM.format(name="used"))
     first = tilec("tune", "g.tile")

@@ -155,6 +155,7 @@ def test_a_guided_search_is_raced_and_kept() -> None:
     assert again.stdout == done.stdout
 
 
+@pytest.mark.measured
 def test_joules_of_a_call(request: Any) -> None:
     if importlib.util.find_spec("pynvml") is None:
         pytest.skip(f"no nvidia-ml-py: would have run `{request.node.name}`")

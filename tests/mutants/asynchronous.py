@@ -86,6 +86,8 @@ def changes(node: Any, line: int, dropped: Any) -> Iterator[tuple[str, str, Any]
             yield "edge end + 1", what, replace(node, end=_more(node.end, 1))
             if not isinstance(node.begin, k.Literal_):
                 yield "edge begin - 1", what, replace(node, begin=_more(node.begin, -1))
+        case a.ReadFence():
+            yield "reads not fenced", place, dropped
         case a.SendChunks():
             what = f"{place}: {'trip' if node.trip else 'trips' if node.trips else 'all'}"
             yield "chunks dropped", what, dropped

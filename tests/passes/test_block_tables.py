@@ -150,7 +150,9 @@ def test_a_mask_that_is_a_tile_in_memory_is_packed(
     found = mask_words.in_words(made)
     whole = all_trips.all_trips(found)
     assert (found is not made) == packed
-    assert whole is not None
+    assert (whole is not None) == ("==" not in mask)
+    if whole is None:
+        return
     for form in (found, whole) if packed else ():
         loads = [
             op for op in all_ops(form.nest.body) if isinstance(op, t.Load) and op.out.type.rank

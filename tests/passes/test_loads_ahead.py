@@ -50,6 +50,8 @@ def test_as_far_as_registers_go(tmp_path: Path) -> None:
         ("x: f32[B, T, C]) -> h", "inout x: f32[B, T, C]) -> h"),
         # the address hangs on what the trip loads
         ("a[b, t, c] * s", "a[b, at[t], c] * s"),
+        # trips that only add up need not wait for each other
+        ("s = a[b, t, c] * s + x[b, t, c]", "s += a[b, t, c] * x[b, t, c]"),
         # threads wait for each other in each trip
         ("+ x[b, t, c]", "+ x[b, t, c] * max(s)"),
     ],

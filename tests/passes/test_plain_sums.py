@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.emulator.test_samples import outcomes
+from tests.explain.compiled import kernels
 from tilec.compiler import compile_file
 
 COLUMNS = """kernel k[BC = 64, BR = 32](x: {t}[M, N, C], z: {t}[C]) -> y: {t}[C]:
@@ -89,3 +90,15 @@ def test_what_is_read_meanwhile_is_not_deferred(tmp_path: Path) -> None:
 """
     body = body_of(text, tmp_path, "R=3", "C=5000", "T=3")
     assert barriers_in_loops(body) > 0
+
+
+def test_few_instances_have_more_threads(tmp_path: Path) -> None:
+    path = tmp_path / "k.tile"
+    path.write_text(COLUMNS.format(t="f32", first="z[c]", more=" + z"), encoding="utf-8")
+    found = compile_file(str(path), archs=("sm_90a",))
+    variants = {x.name: x for x in kernels.__wrapped__(str(path), "k", "sm_90a")}
+    usual = variants["k_kernel"].threads // variants["k_kernel"].batch
+    assert variants["k_kernel_few"].threads == 512 > usual
+    # a quarter of an H200's threads; or trips that many more parts are nothing beside
+    bound = rf"host_ceil_div\(C, 64\) < {132 * 512 // usual}\s"
+    assert re.search(bound + r"+&& .* >= 4\) \|\| .* >= 16\)\) \{", found.cu)

@@ -94,9 +94,9 @@ def garbage(kind: str) -> str:
 )
 def test_garbage_is_refused_quickly(kind: str) -> None:
     text = garbage(kind)
-    start = time.perf_counter()
+    start = time.process_time()
     codes = parsed(text)[1]
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
     assert codes and all(c.startswith("E01") for c in codes)
     assert len(codes) <= 201
 
@@ -152,7 +152,7 @@ def test_two_hundred_kernels_parse_in_time() -> None:
         for n in range(200)
     )
     parsed("const warm = 1\n")
-    start = time.perf_counter()
+    start = time.process_time()
     module, codes = parsed(text)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
     assert codes == [] and len(module.items) == 200

@@ -223,12 +223,13 @@ class LauncherContext:
             "arguments": [self._argument(a) for a in launch.arguments],
         }
 
-    def _overlaps(self, launch: Launch, grid: str) -> str:
+    @staticmethod
+    def _overlaps(launch: Launch, grid: str) -> str:
         """Where a launch that may begin early does."""
-        pieces = [self.host.piece(launch.overlaps).at(EQUAL)]
-        if launch.full and pieces != ["true"]:
-            pieces.append(f"{grid} >= {launch.full}")
-        return " || ".join(pieces)
+        if launch.overlaps is None:
+            return "true"
+        most, least = launch.overlaps
+        return f"{grid} <= {most} || {grid} >= {least}"
 
     def _grid(self, launch: Launch) -> tuple[str, list[str]]:
         """How many CTAs, and the statements before."""

@@ -256,7 +256,7 @@ class Stagger(Op):
 class ClearEdges(Op):
     """All consumers: zeros in the rows (`axis` 0) or columns (1) of a tile that are not in [begin, end), seen by products from here on;
     `interleaved`: columns are, as in `passes.turning`. `beside_zeros`: the other operand is 0 there, so that only infinities and NaNs
-    have to go, which each warp looks for."""
+    have to go, which each warp looks for; a ReadFence stands between that and the slot's release."""
 
     tile: TileAddress
     buffer: PanelBuffer
@@ -265,6 +265,11 @@ class ClearEdges(Op):
     end: Expr
     interleaved: bool = False
     beside_zeros: bool = False
+
+
+@dataclass(frozen=True)
+class ReadFence(Op):
+    """What the lanes of a warp have read of shared memory so far may be overwritten by copies, as soon as one of them says so."""
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,8 @@ class Launch:
     `cluster` CTAs form a cluster (the kernel's own attribute says so too); the grid is a multiple of it. `resident` > 0: no more CTAs
     than the device holds at once with that many on a multiprocessor, in whole clusters; each walks several instances. `even`: as few of
     them as walk all in as many rounds. `early`: the launch may begin while the one in front of it in the stream ends (programmatic
-    dependent launch), where `overlaps` holds or it has `full` CTAs; the kernel waits itself, and is right without that too. `about`: what sets it apart, for a comment."""
+    dependent launch), where it has at most the first number of CTAs of
+    `overlaps` or at least the second one; the kernel waits itself, and is right without that too. `about`: what sets it apart, for a comment."""
 
     kernel: str
     condition: LaunchCondition
@@ -159,8 +160,7 @@ class Launch:
     resident: int = 0
     even: bool = False
     early: bool = False
-    overlaps: LaunchCondition = AllOf(())
-    full: int = 0
+    overlaps: tuple[int, int] | None = None
     before: tuple[Launch, ...] = ()
     """launches in front of this one, each where its own condition holds besides"""
     after: tuple[Launch, ...] = ()

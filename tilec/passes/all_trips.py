@@ -22,18 +22,16 @@ from tilec.passes.block_tables import BlockTable, Skipping
 from tilec.passes.forms import Form
 from tilec.passes.mask_words import PackedTable, placed
 from tilec.passes.prepared import Prepared
-from tilec.passes.uses import all_ops
 
 
 def all_trips(found: Skipping) -> Skipping | None:
     """The same without a branch: a loop over all trips, by words where the other one has them. None where there are several masks, or blocks that no
-    instance asks about, or that indices empty."""
+    instance asks about; and where numbers are compared or indices: documents and lengths empty blocks, and pay for the launch (on an H200 0.7 %)."""
     masks = [x for x in found.copies if isinstance(x, BlockTable) and not x.finite]
     if len(masks) != 1 or found.before is None:
         return None
     (mask,) = masks
-    (table,) = mask.program.nests
-    if any(isinstance(op, t.Iota) for op in all_ops(table.body)):
+    if not mask.flag:
         return None
     nest = found.before
     for op in nest.body.ops:
@@ -59,11 +57,13 @@ def is_asked(copy: Prepared) -> bool:
     return isinstance(copy, BlockTable) and copy.finite
 
 
-def ended(kernel: k.Kernel, flag: str, zero: bool) -> k.Kernel:
-    """The kernel where its work is for calls in which some block is empty (`zero`), or none: it ends at once in others."""
+def ended(kernel: k.Kernel, flag: str, zero: bool, early: bool = False) -> k.Kernel:
+    """The kernel where its work is for calls in which some block is empty (`zero`), or none: it ends at once in others. `early`: it begins
+    while the one in front of it ends."""
     return replace(
         kernel,
         body=(e.EndWhere(flag, zero), *kernel.body),
         arguments=(*kernel.arguments, PointerArgument(flag)),
         tensors=(*kernel.tensors, (flag, I32, False)),
+        early=early,
     )

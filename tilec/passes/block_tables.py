@@ -60,13 +60,10 @@ class BlockTable(ComputedCopy):
     scanned: int = 0
     operations: int = 0
     read_bits: int = 0
+    finite: bool = False
+    """it says of values whether one is not finite, not of a mask whether it has an element"""
     flag: str = ""
-    """of a mask: the temp with a number that is 1 where a block has no element"""
-
-    @property
-    def finite(self) -> bool:
-        """Whether it says of values whether one is not finite, not of a mask whether it has an element."""
-        return not self.flag
+    """of a mask of truth values in memory: the temp with a number that is 1 where a block has no element"""
 
     @property
     def further(self) -> tuple[t.Tensor, ...]:
@@ -275,7 +272,10 @@ class _Making:
         answer = ops[-1].out
         ops.append(t.Store(t.Access(temp, terms), answer, span=value.span))
         places = [t.Tensor(temp, BOOL, tuple(dims), "temp")]
-        flag = "" if finite else self._named(f"{temp}_empty")
+        # documents and lengths empty blocks: nobody asks whether they do
+        read = [op for op in chain if isinstance(op, t.Load | t.Iota)]
+        asked = not finite and all(op.out.type.dtype == BOOL for op in read)
+        flag = self._named(f"{temp}_empty") if asked else ""
         if flag:
             ops += self._flagged(flag, answer)
             places.append(_flag(flag))
@@ -289,6 +289,7 @@ class _Making:
         return BlockTable(
             tensor, temp, BOOL, tuple(dims), program,
             entry=tuple(entry),
+            finite=finite,
             flag=flag,
             scanned=max(1, scanned),
             operations=1 if finite else 1 + sum(isinstance(op, t.Elementwise) for op in whole),

@@ -365,6 +365,8 @@ def with_slots(
     )
     least = -(-target.bytes_under_way // under_way) if under_way else 0
     most = least if split else max(MOST_SLOTS, least)
+    if under_way and target.most_under_way:
+        most = min(most, max(fewest, target.most_under_way // under_way))
     slots = min(most, (room - fixed) // ring) if ring else 1
     if stages is not None:
         slots = min(slots, max(fewest, stages))

@@ -24,7 +24,7 @@ MOST = 1024
 WORDS = 16
 """Registers in tiles up to which so many threads have room for the rest; with more they are half as many."""
 
-THREADS = 1024
+THREADS = 512
 """Of a multiprocessor: where instances with their usual threads are fewer than that they are few."""
 
 LEAST_TRIPS, MANY_TRIPS = 4, 16
@@ -35,7 +35,7 @@ rows with a vector has 157 µs with 256 threads and 126 with 1024; 2048 instance
 def are_few(
     program: t.Program, nest: t.Nest, threads: int, target: Target
 ) -> tuple[LaunchCondition, ...]:
-    """What the launch asks: whether instances of so many threads leave half of the machine's idle, and have trips enough; () where it does
+    """What the launch asks: whether instances of so many threads leave three quarters of the machine's idle, and have trips enough; () where it does
     not know."""
     facts = Facts.of(program)
     instances = Sym.of(1)

@@ -30,9 +30,9 @@ FULL = (3, 4)
 that a pair of CTAs brings, with 32 a third slower."""
 
 NEARLY_ALL = (15, 16)
-"""How many of the multiprocessors a launch of a stream without a policy takes that begins beside the one in front. Of one with fewer CTAs the first
-get the multiprocessors that the launch in front left idle, so that all are spread unevenly over the groups that share a way to memory: on an H200
-470 MB read by 112 of 132 take 1.5 to 3 % longer so, back to back, and by 128 of them 2 % less."""
+"""How many of the multiprocessors a launch takes that may begin beside the one in front, unless both have room beside each other. Of one with fewer
+CTAs the first get the multiprocessors that the launch in front left idle, so that all are spread unevenly over the groups that share a way to
+memory: on an H200 matrices of 50 to 470 MB read by 80 to 112 of 132 CTAs take 2 to 30 % longer so, back to back; by 128 of them, or 64, less."""
 
 
 def fills(program: t.Program, target: Target) -> tuple[LaunchCondition, ...] | None:
@@ -48,10 +48,12 @@ def fills(program: t.Program, target: Target) -> tuple[LaunchCondition, ...] | N
     return enough, t.HostOp("<=", (tiles, t.HostNumber(INSTANCE_LIMIT)))
 
 
-def nearly_all(target: Target) -> int:
-    """CTAs of a launch that takes nearly all multiprocessors, 0 where these are not known."""
+def overlapping(target: Target) -> tuple[int, int] | None:
+    """Up to how many CTAs, and from how many on, a launch of a stream may begin beside the one in front of it; None: always."""
     device = REPRESENTATIVES.get(target.arch)
-    return device.multiprocessors * NEARLY_ALL[0] // NEARLY_ALL[1] if device is not None else 0
+    if device is None:
+        return None
+    return device.multiprocessors // 2, device.multiprocessors * NEARLY_ALL[0] // NEARLY_ALL[1]
 
 
 def has_policy(streams: tuple[Stream, ...], target: Target) -> tuple[LaunchCondition, ...]:

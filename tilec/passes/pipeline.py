@@ -223,7 +223,7 @@ def run(
             if flag and (drawn is None or PointerArgument(flag) not in drawn.arguments):
                 flag = ""
             if flag:
-                kernel = all_trips.ended(kernel, flag, zero=True)
+                kernel = all_trips.ended(kernel, flag, True, "early_queue" in target.features)
             kernels.append(kernel)
             programs.append(form.program)
             launch = _launch(kernel, variant, Facts.of(form.program).numeric, form.program, target)
@@ -330,7 +330,7 @@ def _beside(kernel: k.Kernel, form: Form, flag: str, counter: str, target: Targe
     if form.variant.asynchronous is not None and not form.variant.asynchronous.dealt:
         kernel = tickets.run(kernel, counter)
     _check_shared(kernel, target)
-    return all_trips.ended(kernel, flag, zero=False)
+    return all_trips.ended(kernel, flag, False, "early_queue" in target.features)
 
 
 def _followed(launch: Launch, kernel: k.Kernel, form: Form, target: Target) -> Launch:
@@ -526,8 +526,7 @@ def _launch(
         # memory is what limits: as many CTAs as leave none alone with a last round ask for it evenly
         even=bool(streams),
         early=kernel.early,
-        overlaps=_numbers(AllOf(full_rounds.has_policy(streams, target)), numeric),
-        full=full_rounds.nearly_all(target) if streams else 0,
+        overlaps=full_rounds.overlapping(target) if streams else None,
         about=launch_notes.about(kernel, variant, program.tiles),
     )
 

@@ -341,12 +341,16 @@ class Roles(OperandRings):
         for site, channel in sites.items():
             if isinstance(site.last, t.Dot) and site.first is op:
                 self.wait(channel)
+        looked: tuple[k.Op, ...] = ()
         for operand in staged:
             site = self.site_of[operand.source.id]
             if isinstance(site.last, t.Dot) and site.first is op:
-                operand_edges.clear(self, operand, isinstance(plan.a, InRegisters), op.span)
+                looked += operand_edges.clear(
+                    self, operand, isinstance(plan.a, InRegisters), op.span
+                )
         ending = [channel for site, channel in sites.items() if site.last is op]
         if turned and self.delayed is op:
+            context.out += looked
             self._start_in_parts(op, target, ending)
             return target
         turn = turn_of(self, op)
@@ -359,6 +363,7 @@ class Roles(OperandRings):
         start = start_product(context, self.form, op, plan, target, left, continues, self.tile)
         context.out.append(start)
         if self.delayed is op:
+            context.out += looked
             self._delay(op, ending)
             return target
         releases = tuple(x for channel in ending for x in self.release(channel))
@@ -366,7 +371,10 @@ class Roles(OperandRings):
             releases += self.own.others(self)
         if turn.passes == "done":
             releases = (a.Turn("pass", self.form.warpgroups), *releases)
-        context.out.append(a.WarpgroupCommit((target,), (left,) if left else (), releases))
+        context.out += [
+            a.WarpgroupCommit((target,), (left,) if left else (), releases),
+            *looked,
+        ]
         if turn.passes == "started":
             context.out.append(a.Turn("pass", self.form.warpgroups))
         return target

@@ -63,11 +63,12 @@ def ragged(
     return begin, end, condition
 
 
-def clear(rings: OperandRings, operand: Staged, beside_zeros: bool, span: Span) -> None:
-    """Zeros where the consumed axis ends inside the tensor. `beside_zeros`: the other operand is in registers, which are 0 there."""
+def clear(rings: OperandRings, operand: Staged, beside_zeros: bool, span: Span) -> tuple[k.Op, ...]:
+    """Zeros where the consumed axis ends inside the tensor. `beside_zeros`: the other operand is in registers, which are 0 there. What has to
+    stand between this and the release of the tile's slot: a fence takes long, and does not hold the product up behind its start."""
     first, last = ends(rings, operand)
     if first is None and last is None:
-        return
+        return ()
     buffer = rings.buffers[operand.source.id]
     begin, end, condition = ragged(rings, operand, first, last)
     assert operand.load is not None
@@ -77,6 +78,7 @@ def clear(rings: OperandRings, operand: Staged, beside_zeros: bool, span: Span) 
         rings.tile(operand), buffer, operand.k_axis, begin, end, interleaved, asks, span=span
     )
     rings.context.out.append(k.IfUniform(condition, (cleared,), span=span))
+    return (k.IfUniform(condition, (a.ReadFence(),), span=span),) if asks else ()
 
 
 def _extent(rings: OperandRings, operand: Staged) -> int:
