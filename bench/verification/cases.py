@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures import wait as wait_for
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -304,6 +304,15 @@ def _interpreted(case: Case) -> Arrays:
     }
     interpreted(case, outputs)
     return outputs
+
+
+T = TypeVar("T")
+
+
+def in_turn(found: Sequence[Sequence[T]]) -> list[T]:
+    """One of each in turn, so that a deadline cuts all of them alike."""
+    longest = max(map(len, found), default=0)
+    return [own[n] for n in range(longest) for own in found if n < len(own)]
 
 
 def run_jobs(

@@ -13,6 +13,7 @@ from verification.cases import (
     BEYOND,
     Job,
     Verifiers,
+    in_turn,
     ragged,
     run_jobs,
 )
@@ -91,8 +92,7 @@ def run(
     dry: bool,
 ) -> None:
     """Launch and verify the jobs `found` for each kernel: one of each in turn, so that a deadline cuts all of them alike."""
-    longest = max(map(len, found), default=0)
-    queue = [own[n] for n in range(longest) for own in found if n < len(own)]
+    queue = in_turn(found)
     print(f"{len(queue)} calls of {len(ready)} kernels, built", flush=True)
     by_key = {(r.source.path, r.source.kernel): r for r in ready}
     deadline = time.monotonic() + seconds

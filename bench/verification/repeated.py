@@ -24,7 +24,7 @@ from tilec.runtime.gpu_run import WORKSPACE, DeviceCall, prepare_call
 from tilec.runtime.host import evaluate_sym
 from tilec.runtime.sizes import repaired, tile_extents
 from tilec.source.diagnostics import TileError
-from verification.cases import SEED, Arrays, Job, Verifiers, bound, example, inputs, ragged
+from verification.cases import SEED, Arrays, Job, Verifiers, bound, example, in_turn, inputs, ragged
 from verification.disturbance import KINDS, Disturbance, disturbing
 from verification.evidence import Evidence
 from verification.kernels import BENCH, SAMPLES, Ready, Source, build_all, sources
@@ -314,13 +314,7 @@ def run_repeated(
     launches: int = LAUNCHES,
 ) -> None:
     """Launch the jobs `found` for each kernel so many times, one of each in turn; verify the first results by other processes."""
-    longest = max(map(len, found), default=0)
-    queue = [
-        (item, own[n])
-        for n in range(longest)
-        for item, own in zip(ready, found, strict=True)
-        if n < len(own)
-    ]
+    queue = in_turn([[(item, job) for job in own] for item, own in zip(ready, found, strict=True)])
     print(f"{len(queue)} calls of {len(ready)} kernels, built", flush=True)
     until, deadline = (evidence.started + share * seconds for share in (LAUNCHED, 1.0))
     total = calls = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
+from tilec.analysis.following import follow_loop
 from tilec.ir import tile_ir as t
 from tilec.ir.symbolic import Apply, Sym
 from tilec.ir.walking import all_ops, operands
@@ -66,7 +67,7 @@ class _Sizes:
             case t.Store(access=access) | t.Atomic(access=access):
                 self.judge(op, f"what `{access.tensor}` holds", names | self.place(access))
             case t.For():
-                self.loop(op)
+                follow_loop(op, self.of, NONE, lambda: self.block(op.body))
                 return
             case t.If():
                 self.branch(op, names)
@@ -88,20 +89,6 @@ class _Sizes:
         self.judge(op, "what this condition leaves out", names - masked)
         for merge in op.merges:
             self.of[merge.result.id] = self.value(merge.then) | self.value(merge.otherwise)
-
-    def loop(self, op: t.For) -> None:
-        """A loop, gone through until what its carried values depend on does not grow."""
-        for carried in op.carried:
-            self.of[carried.entry.id] = self.value(carried.initial)
-        while True:
-            before = [self.value(c.entry) for c in op.carried]
-            self.block(op.body)
-            for carried in op.carried:
-                self.of[carried.entry.id] = self.value(carried.entry) | self.value(carried.next)
-            if [self.value(c.entry) for c in op.carried] == before:
-                break
-        for carried in op.carried:
-            self.of[carried.result.id] = self.value(carried.entry)
 
     def masked(self, ops: Iterable[t.Op]) -> Names:
         """The sizes of spans whose coordinates are compared, each element for itself."""

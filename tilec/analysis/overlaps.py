@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilec.analysis.following import follow_loop
 from tilec.ir import tile_ir as t
 from tilec.ir.facts import Facts
 from tilec.ir.symbolic import Sym, Var
@@ -48,7 +49,8 @@ class _Dependences:
         names = self.symbols(op).union(*(self.value(v) for v in operands(op)))
         match op:
             case t.For():
-                self.loop(op, under | self.symbols(op))
+                entering = self.symbols(op)
+                follow_loop(op, self.of, entering, lambda: self.block(op.body, under | entering))
             case t.If():
                 self.block(op.then, under | names)
                 self.block(op.otherwise, under | names)
@@ -64,20 +66,6 @@ class _Dependences:
             case _:
                 for out in op.outs:
                     self.of[out.id] = names
-
-    def loop(self, op: t.For, under: Names) -> None:
-        """A loop, gone through until what its carried values depend on does not grow."""
-        for carried in op.carried:
-            self.of[carried.entry.id] = self.value(carried.initial) | self.symbols(op)
-        while True:
-            before = [self.value(c.entry) for c in op.carried]
-            self.block(op.body, under)
-            for carried in op.carried:
-                self.of[carried.entry.id] = self.value(carried.entry) | self.value(carried.next)
-            if [self.value(c.entry) for c in op.carried] == before:
-                break
-        for carried in op.carried:
-            self.of[carried.result.id] = self.value(carried.entry)
 
     def symbols(self, op: t.Op) -> Names:
         """The axes that the symbolic integers of an op depend on."""

@@ -27,7 +27,7 @@ from tilec.passes import few_instances
 from tilec.passes.alignment import Alignment, alignment
 from tilec.passes.axes import Axes, AxisClass, access_rank, slots_of
 from tilec.passes.axis_names import axis_names
-from tilec.passes.covering import Cover, covers_of, fields_along, power_of_two_in
+from tilec.passes.covering import Cover, covers_of, fields_along
 from tilec.passes.crossing import crossing, vector_of
 from tilec.passes.levels import (
     LONG_WALK,
@@ -41,6 +41,7 @@ from tilec.passes.levels import (
     least_cta,
     levels,
     power_of_two,
+    power_of_two_in,
     registers_of_parts,
     registers_of_rows,
     registers_of_tiles,

@@ -16,6 +16,7 @@ from tilec.ir.symbolic import Sym
 from tilec.lazy_dataclass import dataclass
 from tilec.passes.axes import AxisClass, term_axes
 from tilec.passes.fields import field_stride, shape_of
+from tilec.passes.levels import power_of_two_in
 
 MOST_WORDS = 96
 """Registers of vectors that several loads share; loads that are further apart have vectors of their own."""
@@ -39,11 +40,6 @@ class Cover:
     def axis(self) -> int:
         """The axis of the result that runs along the vectors."""
         return term_axes(self.access)[self.along][0]
-
-
-def power_of_two_in(number: int) -> int:
-    """The greatest power of two that divides a number."""
-    return number & -number
 
 
 def fields_along(

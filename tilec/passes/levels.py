@@ -212,6 +212,11 @@ def resident_ctas(target: Target, threads: int, registers: int, most: int | None
     return max(1, min(target.blocks_per_sm, resident // (-(-threads // WARP) * WARP)))
 
 
+def power_of_two_in(number: int) -> int:
+    """The greatest power of two that divides a number."""
+    return number & -number
+
+
 def power_of_two(number: int) -> int:
     """The least that is at least `number`."""
     return 1 << max(0, number - 1).bit_length()

@@ -219,7 +219,7 @@ def _ahead(loop: k.Loop, loads: list[_Load], axis: k.LoopAxis, depth: int, trip:
     first = Sym.of(Var(axis.step, "local"))
     front: list[k.Op] = []
     rings: dict[int, k.Fragment] = {}
-    body: list[k.Op | None] = list(loop.body)
+    body: list[tuple[k.Op, ...]] = [(op,) for op in loop.body]
     for load in loads:
         fragment = load.fragment
         ring = replace(fragment, name=f"{fragment.name}_ahead", axes=(axis, *fragment.axes))
@@ -242,30 +242,16 @@ def _ahead(loop: k.Loop, loads: list[_Load], axis: k.LoopAxis, depth: int, trip:
         # the last tile again where there is no such trip: what is loaded under a condition is waited for
         later = sym_min([Sym.of(trip) + depth, loop.trips.sym - 1])
         before, filled = _at(loop, walk, {trip: later}, following, "_next", False)
-        body[load.walk] = None
-        body[load.declare] = None
-        made = [
+        body[load.declare] = ()
+        body[load.walk] = (
             *before,
             k.Declare(following, None, span=walk.span),
             filled,
             k.Declare(fragment, None, span=walk.span),
             MoveUp(fragment, ring, following, axis, span=walk.span),
-        ]
-        body[load.walk] = _Several(tuple(made))
-    flat: list[k.Op] = []
-    for op in body:
-        if isinstance(op, _Several):
-            flat += op.ops
-        elif op is not None:
-            flat.append(op)
-    return [*front, replace(loop, body=_used(tuple(flat)), unrolled=depth)]
-
-
-@dataclass(frozen=True)
-class _Several(k.Op):
-    """Ops in the place of one."""
-
-    ops: tuple[k.Op, ...]
+        )
+    flat = tuple(op for ops in body for op in ops)
+    return [*front, replace(loop, body=_used(flat), unrolled=depth)]
 
 
 def _at(

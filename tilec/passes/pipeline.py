@@ -323,10 +323,16 @@ def _lower(form: Form, base: str, suffix: str, spell: Spelling, target: Target) 
     )
 
 
-def _beside(kernel: k.Kernel, form: Form, flag: str, counter: str, target: Target) -> k.Kernel:
-    """The kernel of such a form behind its passes, which ends at once in other calls."""
+def _with_barriers(kernel: k.Kernel) -> k.Kernel:
+    """A kernel beside a nest's own behind the passes that say where its threads wait."""
     for run_pass in (across.run, between.run, retire.run, synchronize.run):
         kernel = run_pass(kernel)
+    return kernel
+
+
+def _beside(kernel: k.Kernel, form: Form, flag: str, counter: str, target: Target) -> k.Kernel:
+    """The kernel of such a form behind its passes, which ends at once in other calls."""
+    kernel = _with_barriers(kernel)
     if form.variant.asynchronous is not None and not form.variant.asynchronous.dealt:
         kernel = tickets.run(kernel, counter)
     _check_shared(kernel, target)
@@ -355,8 +361,7 @@ def _computing(
         form.program, form.nest, form.axes, form.placement, form.variant, name, f"{base}_ahead_body",
         spell, target,
     )  # fmt: skip
-    for run_pass in (across.run, between.run, retire.run, synchronize.run):
-        kernel = run_pass(kernel)
+    kernel = _with_barriers(kernel)
     _check_shared(kernel, target)
     if flag:
         kernel = all_trips.ended(kernel, flag, zero=True)

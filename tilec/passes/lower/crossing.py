@@ -7,6 +7,7 @@ from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.layouts import blocked
 from tilec.passes.crossing import pitch, vector_of
+from tilec.passes.levels import power_of_two_in
 from tilec.passes.lower.access import coordinate
 from tilec.passes.lower.body import Body
 from tilec.passes.lower.context import Context
@@ -25,7 +26,7 @@ def cross(context: Context, op: t.Load) -> None:
     vector = vector_of(columns, rep.bits) if id(op) in context.variant.aligned else 1
     threads = context.variant.level.threads
     across = columns // vector
-    across = min(across & -across, threads)
+    across = min(power_of_two_in(across), threads)
     down = threads // across
     row = k.LoopAxis(
         context.names.unique(f"{name}_row"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from tilec.ir import atomic_ops
 from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
@@ -20,9 +22,7 @@ def open_private(context: Context) -> None:
     """Shared memory for such tensors, with neutral elements."""
     for name in sorted(context.variant.private):
         tensor = context.program.tensor(name)
-        count = 1
-        for dim in tensor.dims:
-            count *= dim.constant or 0
+        count = prod(dim.constant or 0 for dim in tensor.dims)
         own = context.names.unique(f"{name}_own")
         operation = _operation(context, name)
         purpose = f"what the CTA combines into `{name}`"

@@ -6,6 +6,7 @@ from tilec.ir import kernel_ir as k
 from tilec.ir import tile_ir as t
 from tilec.ir.dtypes import BOOL, I32
 from tilec.ir.layouts import blocked
+from tilec.passes.levels import power_of_two_in
 from tilec.passes.lower.access import Guards, coordinate, padding
 from tilec.passes.lower.body import Body, Coords, conjunction, tail_count, vector_access
 from tilec.passes.lower.context import Context, compute_type, converted
@@ -38,7 +39,7 @@ def tile_axes(
     vector = 128 // source.type.dtype.bits
     chunks = -(-extents[1] // vector)
     threads = context.variant.level.threads
-    col_threads = min(chunks & -chunks, threads)
+    col_threads = min(power_of_two_in(chunks), threads)
     row_threads = threads // col_threads
     row = k.LoopAxis(
         context.names.unique(f"{name}_row"),
